@@ -20,7 +20,7 @@ from autotune.report.deploying import view_check
 def test_a_config_of_this_machine(model: Path) -> None:
     checked = check(write_config(model, make_config()))
     assert checked.valid
-    assert checked.format == "autotune/1"
+    assert checked.format == "autotune/2"
     assert checked.files == ("best.onnx",)
     assert checked.outcome == "autotune.load opens the model as tuned."
     assert checked.exit_code(strict=True) == 0

@@ -24,6 +24,7 @@ from autotune.measure.outcome import Effort, Failure, Generated, Outcome
 from autotune.report.comparison import view_comparison
 from autotune.report.view import Table
 from autotune.results.compare import Comparison, MakeMeasurer, compare
+from autotune.results.score import is_leaner
 from autotune.results.subjects import THE_DEFAULT, Lineup, lineup_of
 
 
@@ -123,11 +124,11 @@ def test_a_config_beside_the_default(tmp_path: Path) -> None:
     (own,), default = comparison.configs, comparison.baseline
     assert comparison.untouched
     assert (default.name, own.name) == (THE_DEFAULT, str(config))
-    assert own.score.speedup.value == pytest.approx(2.0)
-    assert (own.score.latency_ms, default.score.latency_ms) == (5.0, 10.0)
-    assert (own.score.peak_memory_mib, default.score.peak_memory_mib) == (50.0, 100.0)
-    assert own.score.significant
-    assert own.score.leaner
+    assert own.numbers.speedup.value == pytest.approx(2.0)
+    assert (own.numbers.latency_ms, default.numbers.latency_ms) == (5.0, 10.0)
+    assert (own.numbers.peak_memory_mib, default.numbers.peak_memory_mib) == (50.0, 100.0)
+    assert own.numbers.significant
+    assert is_leaner(own.numbers)
     assert own.better
     assert not own.slower
     assert fake.closed
@@ -223,7 +224,7 @@ def test_any_configs_and_models_side_by_side(tmp_path: Path) -> None:
     comparison = _compare(model, second, baseline=first, make_measurer=make)
     assert comparison.baseline.name == str(first)
     assert [config.name for config in comparison.configs] == [str(model), str(second)]
-    speedups = [config.score.speedup.value for config in comparison.configs]
+    speedups = [config.numbers.speedup.value for config in comparison.configs]
     assert speedups == pytest.approx([0.5, 0.25])
     assert all(config.slower for config in comparison.configs)
 

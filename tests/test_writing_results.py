@@ -18,7 +18,7 @@ from fakes import FakeMeasurer, FakeWorld, thread_cost
 from onnx import external_data_helper, numpy_helper
 
 import autotune
-from autotune.deploy.config import Evidence, TunedConfig
+from autotune.deploy.config import Numbers, TunedConfig
 from autotune.deploy.files import digest_files
 from autotune.deploy.loader import check_files
 from autotune.errors import CannotMeasureError, StudyError
@@ -193,7 +193,7 @@ def test_answers_that_differ_from_those_of_the_trial_are_refused(tmp_path: Path)
         _judged(out, 0.2, 0.05, metric=0.4, drop=0.4)
 
 
-def _rewrite(result: StudyResult, evidence: Evidence, model: Path) -> None:
+def _rewrite(result: StudyResult, evidence: Numbers, model: Path) -> None:
     """Writes the result again, its default with this evidence."""
     preparer = Preparer(describe(model), result.folder / "cache", workload=None, signature="")
     member = replace(result.best, evidence=evidence)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from autotune.deploy.config import Coverage, Evidence, ProviderEvidence, RequiredRuntime
+from autotune.deploy.config import Coverage, Numbers, ProviderEvidence, RequiredRuntime
 from autotune.deploy.fitting import install_command
 from autotune.deploy.options import OWN, RUNTIME
 from autotune.deploy.providers import CPU, PROVIDERS, Provider
@@ -91,7 +91,7 @@ def runtime_remarks(result: StudyResult) -> Iterator[Line]:
     first = find(result.objectives)[0]
 
     def best_of(members: Sequence[Member]) -> Member:
-        return min(members, key=lambda member: first.cost(member.values[first.name]))
+        return min(members, key=lambda member: first.cost(member.evidence.values[first.name]))
 
     has_other = _runtime(result.best) != OWN
     other = result.best if has_other else best_of(others)
@@ -185,7 +185,7 @@ def _copies(measured: ProviderEvidence) -> str:
     )
 
 
-def _loading(provider: Provider, evidence: Evidence, measured: ProviderEvidence) -> Iterator[Line]:
+def _loading(provider: Provider, evidence: Numbers, measured: ProviderEvidence) -> Iterator[Line]:
     if measured.cached_load_ms is None:
         return
     yield Line(

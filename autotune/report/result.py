@@ -213,8 +213,8 @@ def _further(result: StudyResult) -> list[Objective]:
 
 def _change(result: StudyResult, objective: Objective) -> str:
     """Returns how a further objective of the chosen member compares with the default."""
-    value = result.best.values[objective.name]
-    baseline = result.baseline.values[objective.name]
+    value = result.best.evidence.values[objective.name]
+    baseline = result.baseline.evidence.values[objective.name]
     return f"{value / baseline:.2f} of its {objective.heading}"
 
 
@@ -252,7 +252,7 @@ def _front(result: StudyResult, members: Sequence[Member], *, is_short: bool) ->
             *(served_as if has_clients else [f"{about}{latency(evidence.latency_ms)}"]),
             "1" if member is result.baseline else speedup,
             about + memory(evidence.peak_memory_mib, peak_interval),
-            *(f"{about}{member.values[objective.name]:.4g}" for objective in further),
+            *(f"{about}{member.evidence.values[objective.name]:.4g}" for objective in further),
             f"{evidence.error:.1g}",
             _description(member),
         ]
@@ -340,10 +340,10 @@ def _held_sentence(result: StudyResult) -> str:
 def _answers_sentence(result: StudyResult) -> str:
     """Returns how right the answers are, in a sentence."""
     best, limit = result.best.evidence, result.limits["max_error"]
-    data = "your" if best.error_data == "user" else "generated"
+    data = "your" if result.error_data == "user" else "generated"
     if best.tokens_per_s is not None:
         rise = f"perplexity {percent(best.error)} above the unoptimised model's"
-        text = "your text" if best.error_data == "user" else "text that it wrote itself"
+        text = "your text" if result.error_data == "user" else "text that it wrote itself"
         same = "" if best.agreement is None else f"; equal tokens {percent(best.agreement)}"
         return f"Answers: {rise} (limit {percent(limit or 0)}) on {text}{same}."
     words = f"Answers: error {best.error:.1g}" + (f" (limit {limit:g})" if limit else "")

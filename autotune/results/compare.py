@@ -6,12 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import Interval, Numbers
 from autotune.facts.workload import Workload
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 from autotune.results.final_comparison import FINAL, OnStep, Rounds, RoundsPlan
-from autotune.results.score import MAY_LOSE, Score, is_loss
+from autotune.results.score import MAY_LOSE, is_leaner, is_loss
 from autotune.results.subjects import Lineup, Subject
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import DEFAULT, P99_RUNS, find
@@ -45,27 +45,26 @@ class Tuned:
     same_answers: bool | None
 
     @classmethod
-    def of(cls, subject: Subject, score: Score, error_data: str | None) -> "Tuned | None":
-        """Returns what holds of a subject's evidence by its score; None where it has none.
+    def of(cls, subject: Subject, now: Numbers, error_data: str | None) -> "Tuned | None":
+        """Returns what holds of a subject's evidence by its numbers of now; None for a model.
 
         Args:
             error_data: The origin of the inputs of now; None where the errors are measured beside
                 another model than the one that was tuned.
         """
-        then = subject.evidence
-        if then is None:
+        config = subject.config
+        if config is None:
             return None
-        floor = then.memory_noise_floor or 0.0
-        was_leaner = then.baseline_peak_memory_mib > (1 + floor) * then.peak_memory_mib
+        then = config.evidence
         most = max(_SAME_ERROR * then.error, then.error + EXACT_ERROR)
         return cls(
             differences=subject.differences,
             speedup=then.speedup,
             peak_memory_mib=then.peak_memory_mib,
             error=then.error,
-            was_better=then.significant or was_leaner,
-            as_fast=score.speedup.high >= then.speedup.value,
-            same_answers=score.error <= most if then.error_data == error_data else None,
+            was_better=then.significant or is_leaner(then),
+            as_fast=now.speedup.high >= then.speedup.value,
+            same_answers=now.error <= most if config.error_data == error_data else None,
         )
 
 
@@ -74,7 +73,7 @@ class Compared:
     """One configuration of a comparison.
 
     Attributes:
-        score: Its numbers, beside the baseline's of the same rounds.
+        numbers: Its numbers, beside the baseline's of the same rounds.
         p50_ms: Median latency, of the runs of all clients.
         throughput_per_s: Samples per second of all clients.
         max_error: The error limit that applies: the user's, or the one that it was tuned for.
@@ -82,7 +81,7 @@ class Compared:
     """
 
     name: str
-    score: Score
+    numbers: Numbers
     p50_ms: float
     throughput_per_s: float
     max_error: float
@@ -91,13 +90,13 @@ class Compared:
     @property
     def slower(self) -> bool:
         """Whether it is slower than the baseline by more than the noise."""
-        return is_loss(self.score.speedup, self.score.noise_floor)
+        return is_loss(self.numbers.speedup, self.numbers.noise_floor)
 
     @property
     def better(self) -> bool:
         """Whether it is faster by more than the noise, or leaner and hardly slower by estimate."""
-        own = self.score
-        return own.significant or (own.leaner and own.speedup.value > 1 - MAY_LOSE)
+        own = self.numbers
+        return own.significant or (is_leaner(own) and own.speedup.value > 1 - MAY_LOSE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +214,7 @@ def _entrant(measurer: DuetMeasurer, subject: Subject) -> Callable[[Effort], Out
 
 def _compared(
     subject: Subject,
-    own: Score,
+    own: Numbers,
     measurements: Sequence[Measurement],
     max_error: float,
     clients: int,
@@ -223,7 +222,7 @@ def _compared(
 ) -> Compared:
     return Compared(
         name=subject.name,
-        score=own,
+        numbers=own,
         p50_ms=float(np.median([measurement.p50_ms for measurement in measurements])),
         # those under way over the latency (Little's law)
         throughput_per_s=clients * (own.batch or 1) / own.latency_ms * 1e3,

@@ -93,8 +93,8 @@ def _of_config(
 ) -> Iterator[Verdict]:
     name, baseline = config.name, comparison.baseline.name
     quantity = "" if comparison.clients == 1 else "throughput "
-    yield _of_error(name, config.score.error, config.max_error)
-    speedup, peak_mib = config.score.speedup, config.score.peak_memory_mib
+    yield _of_error(name, config.numbers.error, config.max_error)
+    speedup, peak_mib = config.numbers.speedup, config.numbers.peak_memory_mib
     if gate.min_speedup is not None:
         yield Verdict(
             config=name,
@@ -103,7 +103,7 @@ def _of_config(
             words=f"{quantity}{speedup.value:.3f}× ({speedup.low:.3f}–{speedup.high:.3f}) over "
             f"{baseline}, at least {gate.min_speedup:g}× is required",
         )
-    held_mib = config.score.values["held_memory_mib"]
+    held_mib = config.numbers.values["held_memory_mib"]
     for limit, used, used_mib, most_mib in (
         ("memory", "", peak_mib, gate.max_memory_mib),
         ("held memory", " held after all runs", held_mib, gate.max_held_memory_mib),

@@ -7,23 +7,22 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import CONFIG, Environment, Evidence, Interval
+from autotune.deploy.config import CONFIG, Environment, Numbers
 from autotune.deploy.files import is_file, read_bytes, read_json
 from autotune.deploy.options import Value
-from autotune.deploy.records import PositiveWhole, body, from_plain, to_plain
+from autotune.deploy.records import PositiveWhole, Whole, body, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
 from autotune.facts.batches import Batching
 from autotune.measure.judging import Judgement
 from autotune.results.leave_one_out import Simplification
-from autotune.results.score import promised
 from autotune.search import pareto
 from autotune.search.effects import Effect
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import OBJECTIVES, Values, check_preference, find
+from autotune.search.objective import check_preference, find
 from autotune.search.trial import Limits, latency_limit
 from autotune.space.configuration import Configuration
 
-FORMAT = "autotune-front/1"
+FORMAT = "autotune-front/2"
 FRONT = "front.json"
 NEW_FRONT = "front.new.json"
 """The front of a config that takes the place of the old one at this moment."""
@@ -42,36 +41,21 @@ class Member:
     """One configuration with its evidence: the baseline, or a member of the front.
 
     Attributes:
+        trial: The number of its trial.
         configuration: What differs from the default, by parameter.
         words: The same in words.
-        gains: By objective, how many times better it is than the default, with the 95 % interval
-            of the final comparison.
+        evidence: What was measured of it beside the default.
+        admitted: Whether it keeps the limits.
         files_sha256: Digest of the model's files that were measured; None where they were not made
             in this environment.
     """
 
+    trial: Whole
     configuration: Mapping[str, Value]
     words: str
-    evidence: Evidence
+    evidence: Numbers
     admitted: bool
-    gains: Mapping[str, Interval]
     files_sha256: str | None = None
-
-    @property
-    def trial(self) -> int:
-        """The number of its trial."""
-        return self.evidence.trial
-
-    @property
-    def values(self) -> Values:
-        """Its value in each objective that was measured."""
-        numbers = {name: getattr(self.evidence, name) for name in OBJECTIVES}
-        return {name: value for name, value in numbers.items() if value is not None}
-
-    @property
-    def promised(self) -> Values:
-        """The values that limits hold for."""
-        return promised(self.values, self.evidence.most_held_memory_mib)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +65,7 @@ class StudyResult:
     Attributes:
         model: The absolute path of the model's file.
         model_sha256: Digest of the model, external data included.
+        error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
         picked: Number of the trial that ``best.json`` holds.
         prefer: The word of what decided between the members.
         limits: Limits that members had to keep, by name; None means no limit.
@@ -112,6 +97,7 @@ class StudyResult:
     model: Path
     model_sha256: str
     workload: str
+    error_data: str
     picked: int
     objectives: tuple[str, ...]
     prefer: str
@@ -181,11 +167,11 @@ class StudyResult:
         for answers in ANSWERS:
             own = min(
                 (member for member in compared if self._answers(member) == answers),
-                key=lambda member: first.cost(member.values[first.name]),
+                key=lambda member: first.cost(member.evidence.values[first.name]),
                 default=None,
             )
             if own is not None and all(
-                first.is_better(own.values[first.name], other.values[first.name])
+                first.is_better(own.evidence.values[first.name], other.evidence.values[first.name])
                 for other in best.values()
             ):
                 best[answers] = own
@@ -290,7 +276,7 @@ def _check(result: StudyResult) -> None:
         raise FormatError(str(error)) from None
     for member in (*result.members, *result.others):
         Configuration.from_json(member.configuration)
-        if missing := set(result.objectives) - member.values.keys():
+        if missing := set(result.objectives) - member.evidence.values.keys():
             raise FormatError(f"trial {member.trial} has no {min(missing)}")
     if len({member.evidence.metric is None for member in result.members}) > 1:
         raise FormatError("some members have a metric, and others have none")
@@ -322,7 +308,7 @@ def choose_member(
     check_preference(chosen, objectives)
 
     def admits(member: Member) -> bool:
-        return limits.admit(member.promised)
+        return limits.admit(member.evidence.promised)
 
     memory = Limits(
         max_error=math.inf, max_memory_mib=max_memory_mib, max_held_memory_mib=max_held_memory_mib
@@ -336,15 +322,17 @@ def choose_member(
     ]
     if not fitting:
         bounded = "latency_ms" if limits.max_p99_ms is None else "p99_ms"
-        times_ms = [member.values[bounded] for member in result.members if bounded in member.values]
-        fastest = min(times_ms, default=math.inf)
+        values = [member.evidence.values for member in result.members]
+        fastest = min((own[bounded] for own in values if bounded in own), default=math.inf)
         leanest = min(member.evidence.peak_memory_mib for member in result.members)
         held = ""
         if max_held_memory_mib is not None:
-            held_mib = min(m.promised.get("held_memory_mib", math.inf) for m in result.members)
+            held_mib = min(
+                m.evidence.promised.get("held_memory_mib", math.inf) for m in result.members
+            )
             held = f", and the one that holds least up to {held_mib:.1f} MiB"
         raise StudyError(
             f"no member of the front keeps these limits: the fastest takes {fastest:.4g} ms, "
             f"the leanest {leanest:.1f} MiB{held}"
         )
-    return pareto.pick(fitting, lambda member: member.values, objectives, chosen)
+    return pareto.pick(fitting, lambda member: member.evidence.values, objectives, chosen)

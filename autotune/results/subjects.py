@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.deploy.config import SHARED, Evidence, Serving, TunedConfig, config_file
+from autotune.deploy.config import SHARED, Serving, TunedConfig, config_file
 from autotune.deploy.fitting import environment_differences, fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.session import SessionConfig
@@ -39,7 +39,7 @@ class Subject:
         max_error: The error limit that it was tuned for, infinite where a metric alone decided;
             None for a model.
         differences: How this machine differs from the one that tuned it, in words.
-        evidence: What was measured when it was tuned; None where it was not.
+        config: The tuned config; None for a model.
         site: The folder of another ONNX Runtime that runs it; None for the user's own.
         outputs: Names of the outputs that its file has; empty where these are the model's.
     """
@@ -56,7 +56,7 @@ class Subject:
     pairs: Mapping[str, str] = field(default_factory=dict)
     max_error: float | None = None
     differences: tuple[str, ...] = ()
-    evidence: Evidence | None = None
+    config: TunedConfig | None = None
     site: Path | None = None
     outputs: tuple[str, ...] = ()
 
@@ -98,7 +98,7 @@ def subject_of(path: Path) -> Subject:
         source_sha256=config.model.source_sha256,
         max_error=error_limit(config),
         differences=tuple(environment_differences(config, runtime=site is None)),
-        evidence=config.evidence,
+        config=config,
         site=site,
         outputs=outputs_of(config),
     )
@@ -106,7 +106,7 @@ def subject_of(path: Path) -> Subject:
 
 def error_limit(config: TunedConfig) -> float:
     """Returns the error limit that a config was tuned for; infinite where it had none."""
-    return config.evidence.max_error or math.inf
+    return config.max_error or math.inf
 
 
 def _site_of(config: TunedConfig) -> Path | None:

@@ -20,8 +20,8 @@ from autotune.deploy.config import (
     CONFIG,
     SHARED,
     DataFile,
-    Evidence,
     ModelFile,
+    Numbers,
     RequiredRuntime,
     Serving,
     TunedConfig,
@@ -136,7 +136,7 @@ def _following(result: StudyResult) -> StudyResult:
     try:
         digest = digest_files([path])
         config = TunedConfig.read(path)
-        member = result.member(config.evidence.trial)
+        member = result.member(config.trial)
     except (OSError, ConfigError, StudyError):
         return result
     is_own = config.model.source_sha256 == result.model_sha256
@@ -200,6 +200,7 @@ def _with_answers(
         error=answers.error,
         agreement=answers.agreement,
         metric=answers.metric,
+        drop=answers.drop,
         coverage=answers.coverage,
     )
     measured = replace(member, evidence=evidence, files_sha256=prepared.sha256)
@@ -267,7 +268,7 @@ def answers_check(measurer: Measurer, result: StudyResult, limits: Limits) -> Ch
     return check
 
 
-def _as_measured(fidelity: Fidelity, evidence: Evidence, limits: Limits) -> bool:
+def _as_measured(fidelity: Fidelity, evidence: Numbers, limits: Limits) -> bool:
     """Returns whether answers keep the limits, or are as right as when they were measured.
 
     The default may be written although it breaks them.
@@ -278,7 +279,7 @@ def _as_measured(fidelity: Fidelity, evidence: Evidence, limits: Limits) -> bool
     return fidelity.error <= evidence.error + EXACT_ERROR and worse <= EXACT_ERROR
 
 
-def _words(answers: Fidelity | Evidence) -> str:
+def _words(answers: Fidelity | Numbers) -> str:
     metric = "" if answers.metric is None else f" and metric {answers.metric:.4g}"
     return f"error {answers.error:.2g}{metric}"
 
@@ -298,6 +299,10 @@ def tuned_config(
         model=model,
         session=session,
         evidence=member.evidence,
+        baseline=result.baseline.evidence,
+        error_data=result.error_data,
+        max_error=result.limits["max_error"],
+        trial=member.trial,
         requires=requires,
         environment=environment,
         configuration=member.configuration,

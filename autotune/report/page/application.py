@@ -145,7 +145,7 @@ def _studies_table(sessions: Sequence[SessionResult]) -> Table | None:
         except StudyError:  # it may have been removed since
             continue
         best = study.best
-        gain = best.gains.get("latency_ms")
+        gain = best.evidence.gains.get("latency_ms")
         rows.append(
             (
                 *(session.name, best.words, str(study.trials)),
