@@ -4,19 +4,21 @@
                               [--folder DIR] [--rehearse]
 
 It makes three models with fixed seeds: a convolution network on batches of 8 images, a transformer
-encoder on batches of texts with their true lengths, and a decoder. Each is studied with
-``--space cuda``. Then every way to run it is timed in a process of its own: the default CUDA
-session on arrays; the same session with all tensors on the device, as a script binds them; the
-config of the study, called both ways; and PyTorch in half precision, eager and compiled, where it
-is installed. The table goes to FILE too, a row at a time. It needs no network: onnxruntime-gpu,
-autotune's own needs, and PyTorch if it is to be compared. The error is the largest relative L2
-error of an output, beside the CPU's in float without optimisations. ``--rehearse`` runs small
-models on the CPU, to see that the script works; its numbers mean nothing.
+encoder on batches of texts with their true lengths, and a decoder. Every way to run them is timed
+in a process of its own: the default CUDA session on arrays; the same session with all tensors on
+the device, as a script binds them; PyTorch in half precision, eager and compiled, where it is
+installed; and the config of a study with ``--space cuda``, called both ways. The table goes to
+FILE too, a row at a time. It needs no network: onnxruntime-gpu, autotune's own needs, and PyTorch
+if it is to be compared. The error is the largest relative L2 error of an output, beside the CPU's
+in float without optimisations. ``--rehearse`` runs small models on the CPU, to see that the script
+works; its numbers mean nothing.
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,15 +30,19 @@ from typing import Any
 
 import gpu_models
 import numpy as np
+import onnxruntime
 from gpu_contenders import ARRAYS, BOUND, COMPILED, EAGER, REFERENCE, TUNED, TUNED_ARRAYS
 
+import autotune
 from autotune.facts.providers import READY, provider_states
 
 _HERE = Path(__file__).parent
-_WAYS = (ARRAYS, BOUND, TUNED_ARRAYS, TUNED, EAGER, COMPILED)
+_OTHERS, _OURS = (ARRAYS, BOUND, EAGER, COMPILED), (TUNED_ARRAYS, TUNED)
 _LONGEST_WAY_S = 100.0
-# Of the time that a model has, what its search may take; the final comparison follows it.
-_SEARCHED_SHARE = 0.3
+# What timing a config takes at most, and what a study may take after Ctrl-C.
+_RESERVE_S, _ENDING_S = 25.0, 20.0
+# Of the time of a study: its search. It begins with the default, and the final comparison follows.
+_SEARCHED_SHARE = 0.5
 _HEAD = f"{'':29}{'ms':>10}{'of default':>12}{'device MiB':>12}{'error':>10}"
 
 
@@ -85,12 +91,10 @@ def machine_lines(device: str) -> Iterator[str]:
         yield "a rehearsal: small models on the CPU; the numbers mean nothing"
     else:
         yield _device_line()
-    versions = [f"Python {sys.version.split()[0]}"]
-    for package in ("ort-autotune", "onnxruntime-gpu", "onnxruntime", "torch"):
-        try:
-            versions.append(f"{package} {metadata.version(package)}")
-        except metadata.PackageNotFoundError:
-            continue
+    versions = [f"Python {sys.version.split()[0]}", f"autotune {autotune.__version__}"]
+    versions.append(f"ONNX Runtime {onnxruntime.__version__}")
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        versions.append(f"PyTorch {metadata.version('torch')}")
     yield ", ".join(versions)
 
 
@@ -109,25 +113,27 @@ def _device_line() -> str:
 def run_model(
     name: str, folder: Path, device: str, left_s: float, say: Callable[[str], None]
 ) -> None:
-    """Studies one model and times every way to run it."""
+    """Times the other ways to run one model, studies it, and times its config."""
     end = time.monotonic() + left_s
     sizes = gpu_models.SMALL if device == "cpu" else gpu_models.Sizes()
     gpu_models.write(name, sizes, folder)
     say("")
     say(f"{name}: {_meaning(name, sizes)}")
-    say(study(name, folder, device, sizes, left_s))
     say(_HEAD)
     reference = contend(REFERENCE, name, folder, device, _LONGEST_WAY_S)
     if isinstance(reference, str):
         say(f"the reference fails: {reference}")
         return
     default_ms = None
-    for way in _WAYS:
+    studied = ""
+    for way in (*_OTHERS, *_OURS):
         if way in (EAGER, COMPILED) and importlib.util.find_spec("torch") is None:
             say(f"{way:29} PyTorch is not installed")
             continue
         if way == TUNED_ARRAYS and name == gpu_models.DECODER:
             continue  # autotune.generation binds by itself
+        if way in _OURS and not studied:
+            studied = study(name, folder, device, sizes, end - time.monotonic() - _RESERVE_S)
         limit_s = min(_LONGEST_WAY_S, end - time.monotonic())
         numbers = contend(way, name, folder, device, limit_s)
         if isinstance(numbers, str):
@@ -135,6 +141,7 @@ def run_model(
             continue
         default_ms = numbers["ms"] if way == ARRAYS else default_ms
         say(row(way, numbers, default_ms, folder))
+    say(studied)
 
 
 def _meaning(name: str, sizes: gpu_models.Sizes) -> str:
@@ -148,30 +155,41 @@ def _meaning(name: str, sizes: gpu_models.Sizes) -> str:
 
 
 def study(name: str, folder: Path, device: str, sizes: gpu_models.Sizes, left_s: float) -> str:
-    """Studies a model; returns what it selected, or why it failed, in a line."""
+    """Studies a model; returns what it selected, or why it failed, in a line.
+
+    A study that takes too long is ended as by Ctrl-C, and writes what its search found.
+    """
+    limit_s = max(20.0, left_s)
     command = [sys.executable, "-m", "autotune", "study", f"{name}.onnx", "--out", "out"]
-    command += ["--timeout", f"{max(5.0, left_s * _SEARCHED_SHARE):.0f}s"]
+    command += ["--timeout", f"{limit_s * _SEARCHED_SHARE:.0f}s"]
     command += ["--space", "cuda"] if device == "cuda" else ["--trials", "3"]
     if name == gpu_models.DECODER:
         command += ["--prompt-tokens", str(sizes.prompt), "--new-tokens", str(sizes.new)]
     else:
         command += ["--data", "inputs"]
     began = time.monotonic()
+    log = folder / "study.txt"
+    remark = ""
+    with log.open("w") as output:
+        child = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            remark = "; ended before its final comparison was"
+            child.send_signal(signal.SIGINT)
+            try:
+                child.wait(_ENDING_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
     try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=max(60.0, 0.7 * left_s)
-        )
-    except subprocess.TimeoutExpired:
-        return "the study: not ended in time"
-    (folder / "study.txt").write_text(done.stdout + done.stderr, "utf-8")
-    if done.returncode:
-        return f"the study fails: {(done.stderr or done.stdout).strip()[-500:]}"
-    front = json.loads((folder / "out" / "front.json").read_text("utf-8"))
-    best = json.loads((folder / "out" / "best.json").read_text("utf-8"))
+        best = json.loads((folder / "out" / "best.json").read_text("utf-8"))
+        front = json.loads((folder / "out" / "front.json").read_text("utf-8"))
+    except FileNotFoundError:
+        return f"the study fails: {log.read_text('utf-8').strip()[-500:]}"
     words = ", ".join(f"{key}={value}" for key, value in best["configuration"].items())
-    spent_s = time.monotonic() - began
+    trials, spent_s = front["trials"], time.monotonic() - began
     return (
-        f"the study: {front['trials']} trials, {spent_s:.0f} s; selected: {words or 'the default'}"
+        f"the study: {trials} trials, {spent_s:.0f} s{remark}; selected: {words or 'the default'}"
     )
 
 

@@ -27,7 +27,7 @@ REFERENCE = "reference"
 ARRAYS, BOUND = "default CUDA session", "default, bound by a script"
 TUNED_ARRAYS, TUNED = "autotune's config", "autotune's config, bound"
 EAGER, COMPILED = "PyTorch fp16 eager", "PyTorch fp16 compiled"
-_SECONDS, _WARM_UP, _FEWEST = 1.0, 10, 20
+_SECONDS, _WARM_UP, _FEWEST = 0.5, 10, 20
 _CPU = "CPUExecutionProvider"
 _PROVIDERS = {"cuda": ["CUDAExecutionProvider", _CPU], "cpu": [_CPU]}
 

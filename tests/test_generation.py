@@ -1,6 +1,7 @@
 """Decoders: what is fed back is found in the graph, and generates the same as without a cache."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,9 +65,14 @@ def _opened(kind: str, folder: Path, **names: Any) -> tuple[Model, Generation]:
 
 
 class OnDevice:
-    """A session of the CPU that says it is one of CUDA, and what it binds where."""
+    """A session of the CPU that says it is one of CUDA, and what it binds where.
 
-    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+    Args:
+        left: Outputs of nodes that its provider leaves to the CPU.
+    """
+
+    def __init__(self, session: onnxruntime.InferenceSession, left: Sequence[str] = ()) -> None:
+        self.left = left
         self.bound: dict[str, tuple[str, int]] = {}
         self.waits = 0
         self._session = session
@@ -84,6 +90,10 @@ class OnDevice:
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         return {"CUDAExecutionProvider": {"device_id": "1"}}
 
+    def get_output_memory_infos(self) -> list[Any]:
+        names = [output.name for output in self._session.get_outputs()]
+        return [SimpleNamespace(name="Cpu" if n in self.left else "Cuda") for n in names]
+
     def io_binding(self) -> "OnDevice":
         self._binding = self._session.io_binding()
         return self
@@ -97,6 +107,19 @@ class OnDevice:
 
     def synchronize_outputs(self) -> None:
         self.waits += 1
+
+
+def test_a_cache_that_the_cpu_writes_stays_in_main_memory(tmp_path: Path) -> None:
+    """GroupQueryAttention in float has no kernel of CUDA, and would append to a copy there."""
+    path = decoder_models.write("gqa", tmp_path / "decoder.onnx")
+    plain = onnxruntime.InferenceSession(path)
+    caches = [output.name for output in plain.get_outputs() if "present" in output.name]
+    session = OnDevice(plain, caches)
+    made = generation(session)
+    made.start(_TOKENS[:4], 16)
+    assert {value.device_name() for value in made._values.values()} == {"cpu"}
+    assert caches
+    assert {session.bound.get(name, ("cpu", 0)) for name in caches} == {("cpu", 0)}
 
 
 @pytest.mark.parametrize("kind", ["plain", "gqa", "crossed"])

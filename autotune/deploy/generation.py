@@ -81,7 +81,9 @@ class Generation:
         self._device, self._device_id = device_of(session)
         self._others = dict(others or {})
         if self._device != "cpu":  # what stays the same is copied once
-            self._others = {name: self._on_device(array) for name, array in self._others.items()}
+            place = self._device, self._device_id
+            self._others = {name: _copied(array, place) for name, array in self._others.items()}
+        self._homes = homes_of(session)
         self._capacity = 0
         self._values: dict[str, Any] = {}
         self._buffers: dict[str, Any] = {}
@@ -211,7 +213,7 @@ class Generation:
         # a cross-attention cache stays what the first step made it
         returned = [p for p in self._decoder.pairs if is_first or p.kind != CROSS]
         for pair in returned:
-            binding.bind_output(pair.present, self._device, self._device_id)
+            binding.bind_output(pair.present, *self._homes[pair.present])
         self._run_bound(binding)
         outputs = binding.get_outputs()
         for pair, value in zip(returned, outputs[1:], strict=True):
@@ -254,10 +256,7 @@ class Generation:
         shape = [size or 0 for size in pair.shape]
         if pair.axis is not None:
             shape[pair.axis] = length
-        return self._on_device(np.zeros(shape, self._types[pair.past]))
-
-    def _on_device(self, array: Array) -> Any:
-        return onnxruntime.OrtValue.ortvalue_from_numpy(array, self._device, self._device_id)
+        return _copied(np.zeros(shape, self._types[pair.past]), self._homes[pair.present])
 
     def _can_share(self) -> bool:
         """Returns whether past and present can be one buffer, which the model itself shows.
@@ -347,6 +346,23 @@ def device_of(session: Any) -> tuple[str, int]:
     if device == "cpu":
         return device, 0
     return device, int(session.get_provider_options().get(name, {}).get("device_id", 0))
+
+
+def homes_of(session: Any) -> dict[str, tuple[str, int]]:
+    """Returns where a session makes each of its outputs: the device or main memory.
+
+    A node that the device's provider does not take writes into main memory. An operator that
+    appends to the buffer that it is given would then write into a copy of it.
+    """
+    place = device_of(session)
+    names = [output.name for output in session.get_outputs()]
+    infos = session.get_output_memory_infos()
+    pairs = zip(names, infos, strict=True)
+    return {name: ("cpu", 0) if info.name == "Cpu" else place for name, info in pairs}
+
+
+def _copied(array: Array, place: tuple[str, int]) -> Any:
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array, *place)
 
 
 def _port(item: Any) -> Port:

@@ -170,7 +170,6 @@ PROVIDERS: Mapping[str, Provider] = {
             "cudnn_conv1d_pad_to_nc1d": _OFF,
             "do_copy_in_default_stream": _ON,
             "enable_cuda_graph": _OFF,
-            "fuse_conv_bias": _OFF,
             "prefer_nhwc": _OFF,
             "sdpa_kernel": _choice("0", "1", "2", "8", "16"),
             "use_ep_level_unified_stream": _OFF,
