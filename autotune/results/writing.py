@@ -146,6 +146,20 @@ def _following(result: StudyResult) -> StudyResult:
     return replace(result, picked=member.trial, files=files, config_sha256=digest)
 
 
+def with_model_at(result: StudyResult, model: Path) -> StudyResult:
+    """Returns a result with the place of the model now, which is written where it was moved.
+
+    Raises:
+        StorageError: writing to the disk failed.
+    """
+    if result.model == model:
+        return result
+    moved = replace(result, model=model)
+    with _disk_faults(result.folder):
+        write_json(moved.to_json(), result.folder / FRONT)
+    return moved
+
+
 def agrees(result: StudyResult) -> bool:
     """Returns whether the config and the model of a result are in its folder."""
     try:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from autotune.errors import CannotMeasureError, FormatError
 from autotune.graph.prepare import Preparer
 from autotune.measure.outcome import Failure
-from autotune.process.durable import write_json
 from autotune.results.final_comparison import Budget
-from autotune.results.result import FRONT, StudyResult
+from autotune.results.result import StudyResult
 from autotune.results.selection import select
 from autotune.results.summary import Conclusion, plain_limits, summarise, unconfirmed
-from autotune.results.writing import agrees, answers_check, write
+from autotune.results.writing import agrees, answers_check, with_model_at, write
 from autotune.search.context import Context
 from autotune.search.finalists import finalists
 from autotune.study.ending import EndOfStudy
@@ -54,10 +53,7 @@ def earlier_result(
     earlier = _written(ctx)
     if earlier is None:
         return None
-    model = ctx.model.path.absolute()
-    if earlier.model != model:  # it was moved
-        earlier = replace(earlier, model=model)
-        write_json(earlier.to_json(), ctx.folder / FRONT)
+    earlier = with_model_at(earlier, ctx.model.path.absolute())
     same = (earlier.simplification is None or earlier.simplification.complete) and _is_of(
         earlier, ctx, measured
     )
