@@ -40,9 +40,11 @@ _HERE = Path(__file__).parent
 _OTHERS, _OURS = (ARRAYS, BOUND, EAGER, COMPILED), (TUNED_ARRAYS, TUNED)
 _LONGEST_WAY_S = 100.0
 # What timing a config takes at most, and what a study may take after Ctrl-C.
-_RESERVE_S, _ENDING_S = 25.0, 20.0
+_RESERVE_S, _ENDING_S = 20.0, 20.0
 # Of the time of a study: its search. It begins with the default, and the final comparison follows.
 _SEARCHED_SHARE = 0.5
+# How the time is shared out: a decoder's measurements are of prompts, steps and text.
+_WEIGHTS = {gpu_models.CNN: 1.0, gpu_models.ENCODER: 1.0, gpu_models.DECODER: 1.4}
 _HEAD = f"{'':29}{'ms':>10}{'of default':>12}{'device MiB':>12}{'error':>10}"
 
 
@@ -52,7 +54,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=7.5, help="for everything")
-    parser.add_argument("--models", default=",".join(gpu_models.NAMES))
+    parser.add_argument("--models", metavar="NAME,NAME", default=",".join(gpu_models.NAMES))
     parser.add_argument("--to", type=Path, help="a file for the table")
     parser.add_argument("--folder", type=Path, help="keeps models and studies")
     parser.add_argument("--rehearse", action="store_true", help="small models on the CPU")
@@ -75,7 +77,8 @@ def main() -> None:
         root = given.folder or Path(scratch)
         names = given.models.split(",")
         for number, name in enumerate(names):
-            left_s = (end - time.monotonic()) / (len(names) - number)
+            whole = sum(_WEIGHTS[other] for other in names[number:])
+            left_s = (end - time.monotonic()) * _WEIGHTS[name] / whole
             run_model(name, root / name, device, left_s, say)
 
 
@@ -164,7 +167,7 @@ def study(name: str, folder: Path, device: str, sizes: gpu_models.Sizes, left_s:
     command += ["--timeout", f"{limit_s * _SEARCHED_SHARE:.0f}s"]
     command += ["--space", "cuda"] if device == "cuda" else ["--trials", "3"]
     if name == gpu_models.DECODER:
-        command += ["--prompt-tokens", str(sizes.prompt), "--new-tokens", str(sizes.new)]
+        command += ["--prompt-tokens", str(sizes.prompt), "--set", f"new_tokens={sizes.new}"]
     else:
         command += ["--data", "inputs"]
     began = time.monotonic()

@@ -41,8 +41,8 @@ from autotune.measure.sample_sets import SampleSet
 from autotune.report.inspection import view_inspection
 from autotune.report.page.writing import write_report
 from autotune.report.result import view_ending
+from autotune.search.optuna_trials import read_trials
 from autotune.space.configuration import BASELINE, Configuration
-from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 from autotune.study.resolve import resolve_study
 from autotune.study.resume import options_to_continue
@@ -222,7 +222,7 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         prompt_tokens=(14, 2046),
         new_tokens=4,
         prefer="tokens",
-        max_perplexity_rise=10.0,
+        max_error=10.0,
         out=tmp_path / "out",
     )
     assert result.objectives == ("tokens_per_s", "peak_memory_mib")
@@ -250,7 +250,7 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         assert "tokens/s at a context of 2048" in text
     # the folder continues the study, with the options that it kept
     again = options_to_continue(str(tmp_path / "out"), model=None, trials=3)
-    assert (again.max_perplexity_rise, again.prompt_tokens) == (10.0, (14, 2046))
+    assert (again.max_error, again.prompt_tokens) == (10.0, (14, 2046))
     assert resolve_study(again, Seams()).limits.max_error == 10.0
     session = autotune.load(tmp_path / "out" / "best.json")
     tokens = autotune.generation(session).generate(_TOKENS, 8)
@@ -275,7 +275,6 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         ({"shapes": {"past_key_values.0.key": (1,)}}, "takes rank 4"),
         ({"shapes": {"past_key_values.0.key": (1, 3, 0, 16)}}, "the model takes [batch_size, 2, "),
         ({"shapes": {"past_key_values.0.key": (2, 2, 0, 16)}}, "and 1 for dimension 0"),
-        ({"max_error": 0.1}, "name --max-perplexity-rise"),
         ({"metric": "top1"}, "--metric is for other models"),
         ({"prefer": "latency"}, "one of tokens, memory, balanced"),
         ({"objectives": ("throughput_per_s", "cpu_s"), "clients": 2}, "--objective tokens"),

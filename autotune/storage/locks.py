@@ -77,8 +77,8 @@ def exclusive_use(
             if not _acquire(lock):
                 if not wait:
                     raise StudyError(
-                        f"{wanted.conflict}. Wait for it to end (`autotune study --wait` does), "
-                        f"or {wanted.remedy}"
+                        f"{wanted.conflict}. Wait for it to end (`autotune study --set wait=yes` "
+                        f"does), or {wanted.remedy}"
                     )
                 if wanted.conflict not in announced:
                     on_note(f"{wanted.conflict}; waiting for it to end")

@@ -30,7 +30,6 @@ _WRITTEN = (
     SAMPLES,
     DATABASE,
     f"{DATABASE}-*",
-    "*.spool.jsonl",
     ".lock",
 )
 """Names of the files and folders that a study writes to its folder, as patterns."""

@@ -260,7 +260,7 @@ def study_of(checkout: Path, path: Path, folder: Path, trials: int, space: str) 
     """Returns wall time and hypervolume of a study by the code of another checkout."""
     data = file_beside(path)
     command = ["study", str(path.resolve()), "--trials", str(trials), "--space", space]
-    command += ["--out", str(folder), "--no-early-stop"]
+    command += ["--out", str(folder), "--set", "early_stop=no"]
     command += ["--data", str(data.resolve())] if data else []
     folder.parent.mkdir(parents=True, exist_ok=True)
     began_s = time.monotonic()
