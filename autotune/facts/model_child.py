@@ -11,6 +11,7 @@ import onnx.inliner
 from onnx import external_data_helper, numpy_helper
 
 from autotune.deploy.decoder import Decoder, Port
+from autotune.facts.breaking import open_default
 from autotune.facts.decoder_graph import decoder_in
 from autotune.facts.generated import feed_of
 from autotune.facts.graphs import all_graphs, all_nodes, all_weights
@@ -60,7 +61,7 @@ def inspect(message: Message) -> ModelFacts:
         model = onnx.inliner.inline_local_functions(model)
     data_names = _data_names(model, path.parent)
     to_initializers(model)
-    session = _open(path)
+    session, breaking = open_default(path)
     inputs = _inputs(session, model)
     operators = Counter(node.op_type for node in all_nodes(model.graph))
     quantisable, quantisable_inside = quantisable_nodes(model.graph)
@@ -69,6 +70,7 @@ def inspect(message: Message) -> ModelFacts:
         data_names=data_names,
         inputs=inputs,
         outputs=tuple(output.name for output in model.graph.output),
+        breaking=breaking,
         operators=dict(operators.most_common()),
         parameters=sum(map(element_count, all_weights(model.graph))),
         has_conv="Conv" in operators,
@@ -118,15 +120,6 @@ def _data_names(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
             raise ValueError(f"its external data file '{name}' is truncated")
         names[name] = None
     return tuple(names)
-
-
-def _open(path: Path) -> Any:
-    """Returns a session of the model with default options."""
-    import onnxruntime
-
-    return onnxruntime.InferenceSession(
-        str(path), providers=["CPUExecutionProvider"], enable_fallback=0
-    )
 
 
 def _decoder(

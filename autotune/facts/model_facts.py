@@ -61,6 +61,7 @@ class ModelFacts:
         quantisable_inside: The same in the branches and bodies of its nodes.
         embeddings: How many nodes take rows out of a large constant table of their own.
         branches: How many heavy nodes can run side by side, at least.
+        breaking: ONNX Runtime's own optimisations with which it does not open.
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
         decoder: Which outputs are inputs of the next step; None where none is.
         usual_shapes: Usual shapes of its inputs with which it ran; empty where no dimension but
@@ -79,5 +80,6 @@ class ModelFacts:
     branches: Whole
     subnormals: Whole
     embeddings: Whole = 0
+    breaking: tuple[Text, ...] = ()
     decoder: Decoder | None = None
     usual_shapes: Mapping[str, tuple[Whole, ...]] = field(default_factory=dict)
