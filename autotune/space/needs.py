@@ -66,8 +66,8 @@ NEEDS: Mapping[str, Need] = {
         is_met=lambda model, *_: model.is_dynamic,
     ),
     "named_dimensions": Need(
-        lacking="the model has no named dimension with one size in all samples; "
-        "docs/providers.md says how to name those without a name",
+        lacking="the model has no named dimension whose size you gave, the same in all samples; "
+        "give sizes with --shape or --data; docs/providers.md says how to name dimensions",
         is_met=lambda model, workload, *_: bool(workload.dimensions(model)),
     ),
     "one_shape": Need(
@@ -79,7 +79,8 @@ NEEDS: Mapping[str, Need] = {
     ),
     "subnormals": Need(
         lacking="the optimised model has no subnormal weights",
-        is_met=lambda model, *_: model.subnormals > 0,
+        # where it is not known whether there are some, the option is tried
+        is_met=lambda model, *_: model.subnormals is None or model.subnormals > 0,
     ),
     "several_cores": Need(
         lacking="there is only one usable core",
