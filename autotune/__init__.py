@@ -11,7 +11,6 @@ needs when it is first used, so that an application pays for the loader alone.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from autotune.deploy.applying import apply
-    from autotune.deploy.batcher import batcher
     from autotune.deploy.generation import generation
     from autotune.deploy.loader import ConfigWarning, load, run_options, session_options
     from autotune.errors import AutotuneError, ConfigError
@@ -27,7 +26,6 @@ __all__ = [
     "StudyResult",
     "__version__",
     "apply",
-    "batcher",
     "generation",
     "load",
     "run_options",
@@ -41,7 +39,6 @@ _HOMES = {
     "ConfigWarning": "autotune.deploy.loader",
     "StudyResult": "autotune.results.result",
     "apply": "autotune.deploy.applying",
-    "batcher": "autotune.deploy.batcher",
     "generation": "autotune.deploy.generation",
     "load": "autotune.deploy.loader",
     "run_options": "autotune.deploy.loader",

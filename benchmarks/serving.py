@@ -1,24 +1,19 @@
 """What a config tuned for the load gains over one tuned for a single caller.
 
     python benchmarks/serving.py MODEL.onnx ... [--clients 1,2,4,8] [--trials 15] [--space SPACE]
-                                 [--max-error 0.1] [--rounds 5] [--load 0.7] [--out DIR] [--json]
+                                 [--max-error 0.1] [--rounds 5] [--out DIR] [--json]
 
 For each model a study of one client, and for each further number of clients a study under that
 load, which also tries the config of the first one. The space is serving.toml, unless --space names
-another one. Then, for each number of clients, in one run:
-
-- the closed loop: throughput, and latencies under load, of the default, of the config tuned for
-  one client, and of the config tuned for that number, side by side in alternating rounds;
-- the open loop: requests arrive at random at a share (--load) of the default's throughput, and
-  latencies count from the scheduled arrival.
+another one. Then, for each number of clients: throughput and p99 of the default, of the config
+tuned for one client, and of the config tuned for that number, side by side in alternating rounds.
 
 With --out a study that was cut short goes on. NAME_inputs.npz beside NAME.onnx is its input.
 
 The last line has by model and number of clients: "throughput_per_s" and "p99_ms" of "default",
 "one_client" and "tuned"; "gain_clients", the throughput of the config tuned for the load over that
-of the config tuned for one, with its interval; and "open_loop" with "offered_per_s" and, for each
-of the three, "p50_ms", "p99_ms" and "kept_up". A percentile is null where there were too few
-requests for it, or where the requests were too many for the configuration.
+of the config tuned for one, with its interval. A percentile is null where there were too few
+requests for it.
 """
 
 import argparse
@@ -34,7 +29,7 @@ from inputs import file_beside, workload_of
 from autotune.deploy.config import Interval
 from autotune.facts.model import describe
 from autotune.facts.workload import Workload
-from autotune.results.compare import Compared, compare, compare_under_load
+from autotune.results.compare import Compared, compare
 from autotune.results.final_comparison import OnStep, RoundsPlan
 from autotune.results.subjects import Lineup, default_of, subject_of
 from autotune.study.progress import Progress
@@ -55,8 +50,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=15)
     parser.add_argument("--space", default=str(_SPACE), help="a preset, or a TOML file")
     parser.add_argument("--max-error", type=float, default=0.1)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each loop, 2 at least")
-    parser.add_argument("--load", type=float, default=0.7, help="share of the default's throughput")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, 2 at least")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -103,7 +97,7 @@ def study(path: Path, folder: Path, clients: int, given: argparse.Namespace) -> 
 def side_by_side(
     path: Path, one: Path, tuned: Path, clients: int, given: argparse.Namespace
 ) -> dict[str, Any]:
-    """Returns the figures of the default and two configs, in the closed and in the open loop."""
+    """Returns the figures of the default and two configs."""
     model = describe(path)
     workload = workload_of(path, model)
     names = {DEFAULT: default_of(model), ONE_CLIENT: subject_of(one), TUNED: subject_of(tuned)}
@@ -117,10 +111,8 @@ def side_by_side(
         untouched=True,
     )
     row = closed_loop(lineup, workload, clients, given)
-    rate_per_s = given.load * row[DEFAULT]["throughput_per_s"]
-    row["open_loop"] = open_loop(lineup, workload, rate_per_s, clients, given)
     if one == tuned:
-        row[TUNED], row["open_loop"][TUNED] = row[ONE_CLIENT], row["open_loop"][ONE_CLIENT]
+        row[TUNED] = row[ONE_CLIENT]
     return row
 
 
@@ -143,44 +135,16 @@ def closed_loop(
     return {**figures, "gain_clients": gain.value, "gain_clients_interval": [gain.low, gain.high]}
 
 
-def open_loop(
-    lineup: Lineup,
-    workload: Workload,
-    rate_per_s: float,
-    clients: int,
-    given: argparse.Namespace,
-) -> dict[str, Any]:
-    """Returns the percentiles of each at a rate that is the same for all."""
-    comparison = compare_under_load(
-        lineup,
-        workload,
-        rate_per_s=rate_per_s,
-        clients=clients,
-        max_error=given.max_error,
-        rounds=given.rounds,
-        on_step=_reporter(f"open loop, {clients}"),
-    )
-    rows = (comparison.baseline, *comparison.configs)
-    figures = {
-        row.name: {"p50_ms": row.p50_ms, "p99_ms": row.p99_ms, "kept_up": row.kept_up}
-        for row in rows
-    }
-    return {"offered_per_s": rate_per_s, **figures}
-
-
 def show(clients: int, row: dict[str, Any]) -> None:
     """Prints the figures of one number of clients."""
     low, high = row["gain_clients_interval"]
     words = f"{row['gain_clients']:.2f} ({low:.2f} to {high:.2f})"
     print(f"  {clients} client{'s' if clients > 1 else ''}: tuned for the load over one: {words}")
-    offered = f"p99 at {row['open_loop']['offered_per_s']:.4g}/s"
-    print(f"    {'':12}{'samples/s':>10}{'p99 ms':>10}{offered:>20}")
+    print(f"    {'':12}{'samples/s':>10}{'p99 ms':>10}")
     for name in (DEFAULT, ONE_CLIENT, TUNED):
-        closed, arrivals = row[name], row["open_loop"][name]
-        p99 = _milliseconds(arrivals["p99_ms"]) if arrivals["kept_up"] else "does not keep up"
+        closed = row[name]
         print(
-            f"    {name:12}{closed['throughput_per_s']:10.1f}"
-            f"{_milliseconds(closed['p99_ms']):>10}{p99:>20}",
+            f"    {name:12}{closed['throughput_per_s']:10.1f}{_milliseconds(closed['p99_ms']):>10}",
             flush=True,
         )
 

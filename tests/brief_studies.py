@@ -34,7 +34,7 @@ from autotune.measure import measurer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement, Outcome
 from autotune.process import scratch
-from autotune.results import compare, profiling
+from autotune.results import profiling
 from autotune.results.final_comparison import Rounds, RoundsPlan
 
 AUTOTUNE = (sys.executable, str(Path(__file__)))
@@ -127,8 +127,6 @@ def measure_briefly(patch: Callable[[object, str, Any], None] = setattr) -> None
     patch(measurer, "_CALIBRATION_SLICES", 3)
     patch(schedule, "_REPLAYED_S", 0.1)
     patch(application_study, "confirm", partial(confirm, rounds=_ROUNDS))
-    patch(compare, "_SHORTEST_S", 0.1)
-    patch(compare, "_LONGEST_S", 0.1)
     for module in (inspect, profiling):
         patch(module, "measure_peaks", peaks)
 

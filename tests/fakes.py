@@ -15,7 +15,6 @@ import small_spaces
 
 from autotune.deploy.config import Environment, Interval
 from autotune.deploy.options import Value
-from autotune.deploy.process_options import ProcessOptions
 from autotune.facts.providers import CPU_STATE
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import Preparer
@@ -131,7 +130,6 @@ class FakeMeasurer:
         self._smallest_batch = smallest_batch
         self.searched: list[Configuration] = []
         self.compared: list[Configuration] = []
-        self.processes: list[ProcessOptions] = []
         self.renewals = 0
         self.closed = False
         self._cost = cost
@@ -145,12 +143,8 @@ class FakeMeasurer:
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
-        process: ProcessOptions | None = None,
     ) -> Outcome:
-        """Returns what the cost function says; marked where the search would have given it up.
-
-        With options of a process it needs a fifth less memory.
-        """
+        """Returns what the cost function says; marked where the search would have given it up."""
         (self.searched if effort == SEARCH else self.compared).append(configuration)
         cost = self._cost(configuration)
         if isinstance(cost, Failure):
@@ -161,10 +155,6 @@ class FakeMeasurer:
         if self._smallest_batch is not None:
             batch = configuration.batch(self._smallest_batch)
             outcome = replace(outcome, batch=batch, p99_ms=2 * outcome.latency_ms)
-        if process is not None:
-            self.processes.append(process)
-            less_mib = 0.8 * outcome.peak_memory_mib
-            outcome = measurement(outcome.latency_ms, less_mib, outcome.fidelity.error)
         return replace(outcome, stopped_early=is_dominated(outcome))
 
     def canonical(self, configuration: Configuration) -> Configuration:

@@ -84,10 +84,6 @@ _ACTIVATIONS = {
     "p = Add(one, t) h = Mul(half, p) y = Mul(x, h)": "FastGelu",
     "a = Mul(x, k) b = Mul(a, x) c = Add(b, one) d = Mul(x, s) e = Mul(d, c) t = Tanh(e) "
     "p = Add(t, one) q = Mul(x, half) y = Mul(q, p)": "FastGelu",
-    # others
-    "m = Mul(x, slope) y = Max(x, m)": "LeakyRelu",
-    "g = Greater(x, zero) m = Mul(slope, x) y = Where(g, x, m)": "LeakyRelu",
-    "g = Less(x, zero) m = Mul(x, slope) y = Where(g, m, x)": "LeakyRelu",
 }
 
 
@@ -130,8 +126,6 @@ _NO_ACTIVATIONS = [
     "a = Add(x, three) c = Clip(a, half, six) m = Mul(x, c) y = Div(m, six)",
     "l = ReduceMin<keepdims = 0>(x) a = Add(x, one) c = Clip(a, l, six) y = Div(c, six)",
     "a = Add(x, three) c = Clip(a, zero) y = Div(c, six)",
-    "m = Mul(x, two) y = Max(x, m)",
-    "g = Greater(x, one) m = Mul(x, slope) y = Where(g, x, m)",
     "a = Div(x, two) e = Erf(a) p = Add(e, one) q = Mul(x, p) y = Mul(q, half)",
     "a = Div(x, root) e = Erf(a) p = Add(e, one) q = Mul(x, p) y = Mul(q, three)",
 ]
@@ -165,7 +159,6 @@ _INTO_WEIGHTS = {
     "s = Mul(x, three) p = Conv(s, w) q = Conv(s, w1) r = Flatten(p) t = Flatten(q) "
     "y = Concat<axis = 1>(r, t)": "Concat Conv Conv Flatten Flatten",
     "t = MatMul(x, m) y = Mul(t, n)": "MatMul",
-    "t = MatMul(x, m) a = Add(t, n) y = Mul(a, n)": "Add MatMul",
     "f = Reshape(x, flat) t = Gemm<alpha = 0.5, beta = 2.0>(f, g, n) s = Mul(t, n) y = Add(s, n)": (
         "Gemm Reshape"
     ),
@@ -185,9 +178,6 @@ _INTO_WEIGHTS = {
     "e = Exp(x) s = Div(e, six) p = Conv(s, w1) r = Relu(s) q = Conv(r, w1) y = Add(p, q)": (
         "Add Conv Conv Exp Relu"
     ),
-    # constants after each other
-    "s = Mul(x, c) y = Mul(s, three)": "Mul",
-    "s = Add(x, c) y = Sub(s, half)": "Add",
 }
 
 
@@ -262,12 +252,7 @@ _NORMALISATIONS = {
     "m = ReduceMax<axes = [3]>(x) d = Sub(x, m) e = Exp(d) t = ReduceSum(e, last_axis) "
     "y = Div(e, t)": "Softmax",
     "e = Exp(x) t = ReduceSum(e, last_axis) y = Div(e, t)": "Softmax",
-    "a = Abs(x) y = Pow(a, half)": "Abs Sqrt",
-    "p = Mul(x, x) v = ReduceMean(p) e = Add(v, epsilon) y = Pow(e, half)": (
-        "Add Mul ReduceMean Sqrt"
-    ),
     "y = Pow(x, two)": "Mul",
-    "y = Div(x, two)": "Mul",
 }
 
 
@@ -335,8 +320,6 @@ _STRUCTURE = {
     "a = Abs(x) r = Reshape(a, same) e = Expand(r, same) y = Neg(e)": "Abs Neg",
     "a = Abs(x) p = Pad(a, none) y = Slice(p, start, open, axis)": "Abs",
     "a = Abs(x) s = Slice(a, start, two_, axis) y = Slice(s, start, open, last)": "Abs Slice",
-    "s = Slice(x, start, two_, axis) y = Slice(s, start, start_2, last)": "Slice",
-    "s = Slice(x, start, two_, axis) y = Slice(s, start, start_2, axis)": "Slice Slice",
     "s = Shape(x) g = Gather(s, first) c = Concat<axis = 0>(g, g_) y = Reshape(x, c)": "Reshape",
 }
 

@@ -136,12 +136,12 @@ def test_a_trial_passes_few_functions(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_the_loader_can_be_vendored() -> None:
     """`deploy/` and `errors.py` import the standard library and onnxruntime, and nothing else.
 
-    What generates and what makes batches take NumPy as well, which onnxruntime brings.
+    What generates takes NumPy as well, which onnxruntime brings.
     """
     room = {m: f for m, f in _modules().items() if _room(m) in {"errors", "deploy"}}
     allowed = {*sys.stdlib_module_names, "onnxruntime"}
     own = {"autotune.errors", "autotune.deploy"}
-    with_numpy = {"autotune.deploy.generation", "autotune.deploy.batcher"}
+    with_numpy = {"autotune.deploy.generation"}
     wrong = [
         f"{module} imports {name}"
         for module, file in room.items()

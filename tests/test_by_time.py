@@ -65,7 +65,14 @@ def test_what_one_kernel_computes_is_one_unit() -> None:
     """Its parts cannot have two labels; what moves numbers counts for what it moves."""
     in_float = [
         _node("Conv", 0, 10.0, elements=256, outputs=("p",)),
-        _node("ReorderOutput", None, 3.0, inputs=("p",), outputs=("c",), elements=256),
+        _node(
+            "com.microsoft.nchwc.ReorderOutput",
+            None,
+            3.0,
+            inputs=("p",),
+            outputs=("c",),
+            elements=256,
+        ),
         _node("Conv", 3, 20.0, elements=256),
     ]
     in_int8 = [

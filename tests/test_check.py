@@ -12,7 +12,6 @@ from views import words_of
 from autotune.deploy import cpu
 from autotune.deploy.check import check
 from autotune.deploy.config import Environment, Serving
-from autotune.deploy.process_options import STEADY_HEAP
 from autotune.report.deploying import view_check
 
 
@@ -33,14 +32,6 @@ def test_what_was_done_to_the_model_is_said(model: Path) -> None:
     path.write_text(json.dumps(plain), encoding="utf-8")
     text = words_of(view_check(check(path), "best.json"))
     assert "by shapes fixed in the file: x [2, 3], int8 static." in text
-
-
-def test_options_of_the_process_are_said_as_variables(model: Path) -> None:
-    checked = check(write_config(model, make_config(process=STEADY_HEAP)))
-    assert checked.process == STEADY_HEAP.environment
-    text = words_of(view_check(checked, "best.json"))
-    assert "load(path, process_options=True)" in text
-    assert "MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072" in text
 
 
 def test_a_config_of_another_machine(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Each check finds what it looks for, and nothing in a plain model."""
 
-import random
 import re
 import shlex
 from dataclasses import replace
@@ -30,7 +29,6 @@ from autotune.inspection.findings import (
 from autotune.inspection.growth import DEFAULT, Growth
 from autotune.inspection.model_report import Saturation, SubnormalWeight, WeightGroup
 from autotune.inspection.profile import CASTS, REORDERS, Profile, TimeShare
-from autotune.measure.leak import Leak
 from autotune.space.configuration import Configuration
 from autotune.space.parameters import PARAMETERS, parse_value
 
@@ -242,21 +240,6 @@ def _effect(**changes: Any) -> RemedyEffect:
 )
 def test_severity_by_the_measured_gain(changes: dict[str, Any], severity: str) -> None:
     assert by_gain(_effect(**changes)) == severity
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_planted_leak_is_a_finding_and_a_heap_that_settles_is_none(seed: int) -> None:
-    """100 KiB a run are found in noise of half as much; steps of a heap, and noise, are none."""
-    chance = random.Random(seed)
-    held_kib, leaking_kib, step = [], [], chance.randrange(17)
-    for run in range(17):
-        noise = chance.uniform(0, 50) + 400.0 * (run > step)
-        held_kib.append(40_000 + noise)
-        leaking_kib.append(40_000 + noise + 100.0 * run)
-    finding = _only(_inspected(leak=Leak.of(leaking_kib, 1)))
-    assert finding.name == "leak"
-    assert "KiB a run" in finding.evidence
-    assert _findings(_inspected(leak=Leak.of(held_kib, 1))) == {}
 
 
 def test_severity_by_memory_held_between_runs() -> None:

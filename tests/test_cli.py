@@ -212,8 +212,6 @@ FIELDS: list[tuple[list[str], dict[str, Any]]] = [
     (["--study-name", "mine"], {"study_name": "mine"}),
     (["--try", "a.json", "--try", "b.json"], {"first": (Path("a.json"), Path("b.json"))}),
     (["--no-early-stop"], {"early_stop": False}),
-    (["--process-options"], {"process_options": True}),
-    (["--certify", "avx2,arm64"], {"certify": ("avx2", "arm64")}),
     (["--wait"], {"wait": True}),
     (["--clients", "4"], {"clients": 4}),
     (["--batch", "1,2"], {"batch": (1, 2)}),
@@ -384,7 +382,6 @@ def test_without_the_extra_there_is_no_page(
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
     assert "holds no result of a study" in refused(tmp_path, "report", ".")
-    assert "Did you mean 'png'?" in refused(tmp_path, "report", ".", "--format", "pngs")
 
 
 def test_pick_writes_the_page_again(tmp_path: Path, frozen_study: Path) -> None:

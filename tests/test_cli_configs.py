@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -14,7 +13,7 @@ from test_compare import save_model, write_config
 from typer.testing import CliRunner, Result
 
 from autotune.cli.app import app, run
-from autotune.deploy.config import COMPARED, Certificate, Serving, TunedConfig
+from autotune.deploy.config import Serving, TunedConfig
 from autotune.export.targets import TARGETS
 from autotune.facts import sample_models
 
@@ -49,13 +48,6 @@ def test_check(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(text)["valid"] is False
 
 
-def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, _ = _ended(capsys, "check", "--schema")
-    assert code == 0
-    published = Path(__file__).parent.parent / "docs" / "schemas" / "autotune-1.json"
-    assert text == published.read_text(encoding="utf-8")
-
-
 def test_export(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = _ended(capsys, "export", str(config), "--to", "javascript", "--json")
     document = json.loads(text)
@@ -70,30 +62,6 @@ def test_export(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "javascript cannot express:" in text
 
 
-@pytest.mark.parametrize(
-    ("tuned", "given", "code"), [(0.1, "", 0), (None, "", 0), (0.05, "", 3), (0.1, "0.05", 3)]
-)
-def test_a_config_is_certified_for_what_it_was_tuned_for(
-    config: Path,
-    tuned: float | None,
-    given: str,
-    code: int,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    own = TunedConfig.read(config)
-    certificate = Certificate(
-        processor="avx2", outcome=COMPARED, how="here", samples=4, batch=1, padding=0, error=0.08
-    )
-    evidence = replace(own.evidence, max_error=tuned)
-    certified = replace(own, evidence=evidence, certified=(certificate,))
-    monkeypatch.setattr("autotune.results.certification.certify", lambda *_, **__: certified)
-    options = ["--max-error", given] if given else []
-    ended, text, _ = _ended(capsys, "certify", str(config), *options)
-    assert ended == code
-    assert ("too large" in text) is (code == 3)
-
-
 def test_the_help_names_all_targets() -> None:
     result: Result = CliRunner().invoke(app, ["export", "--help"])
     words = set(result.output.replace(",", " ").replace(".", " ").split())
@@ -103,7 +71,7 @@ def test_the_help_names_all_targets() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["check"], "name a tuned config"),
+        (["check"], "CONFIG"),
         (["export", "CONFIG", "--to", "pyhton"], "Did you mean 'python'?"),
         (["compare", "CONFIG", "--min-speedup", "fast"], "'fast' is not a factor"),
         (["compare", "CONFIG", "lstm.autotune", "--trial", "1"], "name its folder alone"),
@@ -112,10 +80,6 @@ def test_the_help_names_all_targets() -> None:
         (["compare", "CONFIG", "--junit", "lstm.autotune"], "is a folder"),
         (["compare", "CONFIG", "CONFIG"], "is named twice"),
         (["compare", "CONFIG", "--clients", "0"], "--clients"),
-        (["compare", "CONFIG", "--qps", "0"], "'0' is not a number of requests a second"),
-        (["compare", "CONFIG", "--qps", "9", "--min-speedup", "2"], "there is no speed-up"),
-        (["compare", "CONFIG", "--qps", "9", "--max-memory", "1GiB"], "leave out limits of speed"),
-        (["compare", "lstm.autotune", "--qps", "9", "--trial", "1"], "and leave out --baseline"),
         (["compare", "absent.json"], "cannot read the config absent.json"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from autotune.errors import CannotMeasureError, ConfigError, RequestError
 from autotune.facts import sample_models
 from autotune.facts.inputs import Generate, workload_for
 from autotune.facts.workload import Workload
-from autotune.measure.configuration_run import LoadMeasurement
 from autotune.measure.outcome import Effort, Failure, Generated, Outcome
 from autotune.report.comparison import view_comparison
 from autotune.report.view import Table
@@ -52,12 +51,6 @@ class FakeSessions:
         threads = config.options.get("intra_op_num_threads", 0)
         self.opened.append(path.name)
         return self._cost(path.name, int(threads))
-
-    def measure_open_loop(
-        self, path: Path, config: SessionConfig, arrivals_s: Sequence[float], *, sessions: str
-    ) -> LoadMeasurement | Failure:
-        """Is for comparisons under an offered load."""
-        raise NotImplementedError
 
     def renew(self) -> None:
         """Starts nothing."""
@@ -143,7 +136,7 @@ def test_a_config_beside_the_default(tmp_path: Path) -> None:
 def test_a_decoder_is_compared_by_its_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On prompts as a study takes them; a schedule of requests is refused."""
+    """On prompts as a study takes them."""
     model = decoder_models.write("plain", tmp_path / "plain.onnx")
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"tokens": [1, 2, 3]}')
@@ -162,9 +155,6 @@ def test_a_decoder_is_compared_by_its_tokens(
     plans = [workload.plan for workload in seen]
     assert [plan.new_tokens for plan in plans if plan] == [5, 64]
     assert [[feed["input_ids"].size for feed in w.feeds] for w in seen] == [[3], [7, 9]]
-    refused = command_line.run(tmp_path, *common, "--qps", "5")
-    assert refused.returncode == 2
-    assert "a decoder answers with generations" in refused.stderr
 
 
 def test_a_decoder_is_shown_by_its_tokens(tmp_path: Path) -> None:

@@ -100,12 +100,12 @@ def test_patterns_stand_beside_the_rules_that_change_them() -> None:
     swish = Pattern(
         expression="Mul(x, Sin(x))", times=3, nodes=2, time_ms=1.0, share=0.25, rules=()
     )
-    known = replace(swish, expression="Mul(x, Tanh(x))", share=0.1, rules=("gelu", "merged"))
+    known = replace(swish, expression="Mul(x, Tanh(x))", share=0.1, rules=("gelu", "clip"))
     elementwise = Elementwise(share=0.35, patterns=(swish, known))
     text = _text(replace(_inspection(), elementwise=elementwise))
     assert "Elementwise operators and reductions: 35 % of the time." in text
     assert "25 %, 3 times: Mul(x, Sin(x)); no rule" in text
-    assert "10 %, 3 times: Mul(x, Tanh(x)); gelu, merged" in text
+    assert "10 %, 3 times: Mul(x, Tanh(x)); gelu, clip" in text
 
 
 def test_no_findings_are_said_in_one_line() -> None:

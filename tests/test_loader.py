@@ -15,11 +15,10 @@ from command_line import printed
 from test_config import make_config, requiring
 
 import autotune
-from autotune.deploy import cpu, loader, process_options
+from autotune.deploy import cpu
 from autotune.deploy.config import DataFile, Environment, ModelFile, Requires, TunedConfig
 from autotune.deploy.loader import check_files
 from autotune.deploy.options import EXACT_PRODUCTS
-from autotune.deploy.process_options import STEADY_HEAP, ProcessOptions
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 
@@ -331,30 +330,6 @@ def test_threads_may_load_at_once(model: Path) -> None:
     )
     path = write_config(model, make_config(session=session))
     assert printed(_CONCURRENTLY, path) == "{'loaded'}"
-
-
-def test_options_of_the_process_are_set_on_request(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chosen: list[ProcessOptions] = []
-    monkeypatch.setattr(loader, "set_process_options", chosen.append)
-    autotune.load(write_config(model, make_config()), process_options=True)
-    path = write_config(model, make_config(process=STEADY_HEAP))
-    autotune.load(path)
-    assert chosen == []
-    autotune.load(path, process_options=True)
-    assert chosen == [STEADY_HEAP]
-
-
-def test_options_of_the_process_that_are_not_there(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process_options, "has_glibc", lambda: False)
-    path = write_config(model, make_config(process=STEADY_HEAP))
-    with pytest.warns(autotune.ConfigWarning, match="another C library; they are left out"):
-        assert autotune.load(path, process_options=True)
-    with pytest.raises(ConfigError, match="another C library"):
-        autotune.load(path, process_options=True, strict=True)
 
 
 @pytest.mark.parametrize(

@@ -66,17 +66,6 @@ def test_a_slice_leaves_cold_runs_out(message: dict[str, object]) -> None:
     assert min(time_slice.run_ns) > 0
 
 
-@pytest.mark.parametrize("sessions", [1, 2])
-def test_requests_arrive_by_a_schedule(message: dict[str, object], sessions: int) -> None:
-    worker = Worker()
-    worker.open({**message, "clients": 2, "sessions": sessions})
-    worker.first_runs({})
-    loop = worker.open_loop({"arrivals_s": [0.05, 0.06, 0.07, 0.5]})
-    assert 1 <= len(loop.latency_ms) <= 4
-    assert min(loop.latency_ms) > 0
-    assert loop.offered_per_s == pytest.approx(8)
-
-
 @pytest.mark.parametrize(
     ("session", "clients", "rounds"),
     [

@@ -21,8 +21,8 @@ from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
 from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
+from autotune.measure.answers import OutputJudge, Outputs
 from autotune.measure.configuration_run import ConfigurationRun
-from autotune.measure.fidelity import OutputJudge, Outputs
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Fidelity, Measurement
 from autotune.space.configuration import BASELINE, Configuration

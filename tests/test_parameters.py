@@ -46,7 +46,7 @@ def test_every_value_of_a_step_is_planned(name: str, value: Any) -> None:
         assert steps == ["int8_embeddings"]
     elif name == "caches":
         assert steps == ["int8_caches"]
-    elif name in {"joined_products", "static_shapes"}:
+    elif name == "joined_products":
         assert steps == [name]
     else:
         assert steps == str(value).split("+")
@@ -100,7 +100,6 @@ def test_the_options_of_a_precision_exist(name: str) -> None:
         ({"quantized_operators": "conv", "per_channel": True}, "per channel; convolutions alone"),
         ({"precision": "fp16_mixed"}, "fp16, sensitive nodes in fp32"),
         ({"embeddings": "int8"}, "embeddings in int8"),
-        ({"calibration": "least_squares"}, "calibrated by least squares"),
         ({"pre_pass": "onnxslim+ort_extended"}, "onnxslim+ort_extended"),
         ({}, ""),
     ],

@@ -288,7 +288,6 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     _counted(monkeypatch, float_model, "ready_to_quantise", counts)
     _counted(monkeypatch, calibration, "activation_ranges", counts)
     _counted(monkeypatch, smoothing, "largest_inputs", counts)
-    _counted(monkeypatch, sensitivity, "rank_by_nodes", counts)
     _counted(monkeypatch, sensitivity, "node_errors", counts)
     source, feeds = write("transformer", tmp_path)
     save_samples(feeds, tmp_path / "samples.npz")
@@ -313,7 +312,6 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     make("int8_dynamic", kept_in_float=2)
     assert counts == once
     make("int8_static", calibration="percentile")
-    make("int8_static", calibration="least_squares")
     assert counts == {**once, "activation_ranges": 2}
     make("int8_dynamic", smoothing="0.5")
     make("int8_dynamic", smoothing="0.7")

@@ -86,8 +86,6 @@ _ASKED: list[dict[str, Any]] = [
         "prefer": "cpu",
         "seed": 3,
         "early_stop": False,
-        "process_options": True,
-        "certify": ("avx2", "arm64"),
         "clients": 4,
     },
     {

@@ -220,12 +220,12 @@ def test_a_process_takes_the_runtime_of_its_folder(
     write_wheel(tmp_path, OPENVINO, "1.40.0", ["SomeProvider"])
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(RequestError, match="the package index has no"):
+    with pytest.raises(RequestError, match=r"cannot install .* for Python"):
         _add(OPENVINO)
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     made = _add(OPENVINO)
     assert (made.version, made.providers) == ("1.40.0", ("SomeProvider",))
-    with pytest.raises(RequestError, match=r"has no .*==9\.9.*newest are 1\.40\.0"):
+    with pytest.raises(RequestError, match=r"cannot install .*==9\.9"):
         _add(f"{OPENVINO}==9.9")
     assert {path.name for path in cache.iterdir()} == {".lock", f"{OPENVINO}-1.40.0"}
     site = environments.site_of(str(made.release))
@@ -258,7 +258,7 @@ def test_nothing_half_made_is_left(
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     uv.write_text(_FULL_UV, encoding="utf-8")
     uv.chmod(0o755)
-    with pytest.raises(AutotuneError, match=r"disk .* is full"):
+    with pytest.raises(AutotuneError, match=r"No space left on device"):
         _add(OPENVINO)
     uv.write_text(_HANGING_UV.format(python=sys.executable), encoding="utf-8")
     command = [sys.executable, "-m", "autotune", "runtimes", "add", OPENVINO]

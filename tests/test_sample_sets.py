@@ -13,8 +13,8 @@ from autotune.errors import CannotMeasureError
 from autotune.facts.batches import Batching
 from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.generated import generate
+from autotune.measure.answers import OutputMismatchError
 from autotune.measure.configuration_run import TimeLimits
-from autotune.measure.fidelity import OutputMismatchError
 from autotune.measure.sample_sets import SampleSet, sample_sets
 from autotune.process.child import Child, ChildFailure
 

@@ -26,8 +26,7 @@ from fakes import (
 from optuna.trial import TrialState
 
 import autotune
-from autotune.deploy.config import Interval, TunedConfig
-from autotune.deploy.process_options import STEADY_HEAP
+from autotune.deploy.config import Interval
 from autotune.errors import CannotMeasureError, RequestError, StorageError, StudyError
 from autotune.measure.outcome import (
     LEAST_MEMORY_MIB,
@@ -262,20 +261,6 @@ def test_a_complete_study_is_not_repeated(world: FakeWorld, tune: Tune, tmp_path
     (tmp_path / "best.json").unlink()
     tune(trials=8)
     assert (tmp_path / "best.json").is_file()
-    assert len(world.searched) == 8
-
-
-def test_options_of_the_process_come_into_the_config(
-    world: FakeWorld, tune: Tune, tmp_path: Path
-) -> None:
-    first = tune(trials=8)
-    assert first.process is None
-    assert TunedConfig.read(tmp_path / "best.json").process is None
-    result = tune(trials=8, process_options=True)
-    assert result.process is not None
-    assert StudyResult.read(tmp_path) == result
-    assert TunedConfig.read(tmp_path / "best.json").process == STEADY_HEAP
-    assert result.baseline.evidence.peak_memory_mib == first.baseline.evidence.peak_memory_mib
     assert len(world.searched) == 8
 
 

@@ -8,7 +8,6 @@ import pytest
 import small_models
 from command_line import run
 
-from autotune.applications import traffic
 from autotune.applications.traffic import write_traffic
 from autotune.errors import RequestError
 from autotune.facts.model import Model, describe
@@ -19,12 +18,6 @@ from autotune.storage.locks import exclusive_use
 def model(tmp_path: Path) -> Model:
     """A text encoder whose inputs have a batch and a sequence."""
     return describe(small_models.write("transformer", tmp_path)[0])
-
-
-@pytest.fixture(autouse=True)
-def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether padding is harmless is measured in a process; tests/test_batcher.py does."""
-    monkeypatch.setattr(traffic, "padding_is_harmless", lambda *_: False)
 
 
 def lengths_of(folder: Path) -> list[tuple[int, ...]]:
@@ -39,8 +32,11 @@ def written(data: object, model: Model, folder: Path) -> list[tuple[int, ...]]:
 
 
 def test_lengths_are_as_frequent_as_stated(model: Model, tmp_path: Path) -> None:
-    data = {"dimension": "sequence", "lengths": [64, 8, 8, 8], "others": {"batch": 2}}
-    shapes = written(data, model, tmp_path)
+    parts = [
+        {"dimensions": {"batch": 2, "sequence": 64}, "share": 1},
+        {"dimensions": {"batch": 2, "sequence": 8}, "share": 3},
+    ]
+    shapes = written(parts, model, tmp_path)
     assert (shapes.count((2, 8)), shapes.count((2, 64))) == (24, 8)
     assert shapes == sorted(shapes)
     parts = [
@@ -53,27 +49,25 @@ def test_lengths_are_as_frequent_as_stated(model: Model, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("data", "phrase"),
     [
-        ({"dimension": "sequnce", "lengths": [8]}, "Did you mean 'sequence'"),
-        ({"dimension": "sequence", "lengths": []}, "must not be empty"),
+        ([{"dimensions": {"sequnce": 8}, "share": 1}], "Did you mean 'sequence'"),
+        ([], "must not be empty"),
         ([{"dimensions": {"sequence": 0}, "share": 1}], "sequence"),
-        ({"shapes": 1}, "unknown key"),
+        ([{"shapes": 1}], "unknown key"),
     ],
 )
 def test_a_wrong_file_is_refused(data: object, phrase: str, model: Model, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="--traffic") as refusal:
         written(data, model, tmp_path)
     assert phrase in str(refusal.value)
-    assert "lengths" in str(refusal.value)
+    assert "dimensions" in str(refusal.value)
 
 
 def test_what_a_running_study_reads_stays(model: Model, tmp_path: Path) -> None:
     """The same command, typed once more, is refused before it writes the samples anew."""
-    written({"dimension": "sequence", "lengths": [8]}, model, tmp_path)
-    (tmp_path / "batches.json").touch()
+    written([{"dimensions": {"sequence": 8}, "share": 1}], model, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "traffic").iterdir()}
     options = ["--traffic", "lengths.json", "--out", "."]
     with exclusive_use(tmp_path, cores=False):
         done = run(tmp_path, "study", str(model.path), *options)
     assert "another autotune is at work" in done.stderr
-    assert (tmp_path / "batches.json").exists()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "traffic").iterdir()} == before

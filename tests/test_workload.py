@@ -170,7 +170,7 @@ def test_samples_are_spread_over_all(count: int) -> None:
         ({"x": np.ones((2, 1, 3))}, r"holds float64.*float32.*astype\('float32'\)"),
         (
             {"x": np.ones((2, 3), np.float32)},
-            r"is what the model takes in one call.*, x=x\[None\]\) .*, x=x\[:, None\]\) .*2 samples",
+            r"what the model takes in one call.*, x=x\[None\]\) .*, x=x\[:, None\]\) .*2 samples",
         ),
         ({"x": np.ones((2, 5), np.float32)}, r"shape \[5\].*rank 2: \[batch, 3\]"),
         ({"x": np.ones((2, 1, 4), np.float32)}, r"shape \[1, 4\].*\[batch, 3\]"),

@@ -4,27 +4,39 @@ Which member of each model's front is opened, with how many threads, spinning, a
 pattern, or with one pool of threads for all.
 """
 
+import hashlib
+import itertools
+import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
 import optuna
 
-from autotune.applications.kept_replays import digest
+from autotune import __version__
 from autotune.applications.replay import Arrangement, Opening, Played, Replays
+from autotune.applications.schedule import Schedule
+from autotune.deploy.cpu import cpu_model, usable_cores
 from autotune.deploy.options import Value
+from autotune.deploy.records import Text, from_plain, to_plain
 from autotune.deploy.session import SessionConfig
+from autotune.facts.feeds import contents
+from autotune.facts.runtime import runtime
 
 TODAY = "today"
 """The name of a session as the application opens it."""
 
 # A replay that takes so much longer than today's is not repeated.
 _HOPELESS = 1.5
-# After so many points in a row that are known, one is drawn at random.
+# After so many points that are known already, one is drawn at random.
 _MOST_REPEATED = 10
+# As many points are counted one by one.
+_MANY = 1000
+# Attributes of Optuna's trials.
+_TRIAL, _DIGEST = "trial", "arrangement"
 _SPINNING = "session.intra_op.allow_spinning"
 _AS_IS = "as it is"
 _SHARED_ARENA = SessionConfig(
@@ -66,10 +78,10 @@ class JointTrial:
         failure: Why it failed.
     """
 
-    label: str
-    choices: Choices
+    label: Text
+    choices: Mapping[Text, Value]
     played: Played | None
-    failure: str = ""
+    failure: Text = ""
 
 
 @dataclass(kw_only=True)
@@ -95,62 +107,64 @@ class JointSearch:
         measurer: Replays,
         count: int,
         on_trial: Callable[[int, JointTrial], None],
-        earlier: Sequence[Choices] = (),
+        study: optuna.Study,
     ) -> None:
         """Measures `count` different arrangements beside today's.
 
         Args:
             measurer: Measures them.
-            count: How many.
+            count: How many, with those that an earlier run measured.
             on_trial: Called after each.
-            earlier: Points that an earlier run measured; they come first.
+            study: Keeps them; what an earlier run measured is taken from there.
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = optuna.samplers.TPESampler(
-                seed=self.seed, multivariate=True, group=True, n_startup_trials=max(4, count // 4)
-            )
-        study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler)
-        known: dict[str, JointTrial] = {}
+        study.sampler = sampler_of(self.seed, count)
+        known = {digest(self.arrangement({})): _unchanged(measurer)}
+        for trial in study.trials:
+            if _DIGEST in trial.user_attrs and self._is_point(trial.params):
+                key = trial.user_attrs[_DIGEST]
+                known[key] = _kept(trial)
+                self.trials.append(known[key])
         named = self.starting_points()
         unchanged = {name: values[0] for name, values in self._space().items()}
-        for choices in (*filter(self._is_point, earlier), *named.values()):
-            study.enqueue_trial({**unchanged, **choices})  # what is left open would be drawn
         labels: dict[str, str] = {}
-        for label, choices in named.items():  # of equal points the first gives its name
+        for label, choices in named.items():
+            # what is left open would be drawn; of equal points the first gives its name
+            study.enqueue_trial({**unchanged, **choices}, skip_if_exists=True)
             labels.setdefault(digest(self.arrangement(choices)), label)
-        known[digest(self.arrangement({}))] = JointTrial(
-            label=TODAY, choices={}, played=_unchanged(measurer)
-        )
-        random = Random(self.seed)
-        asked = repeated = 0
-        while len(self.trials) < count and asked < 20 * count:
-            asked += 1
-            if repeated > _MOST_REPEATED:  # the sampler is content with what it knows
-                study.enqueue_trial(
-                    {name: random.choice(values) for name, values in self._space().items()}
-                )
-            trial = study.ask()
+        random, repeated = Random(self.seed), 0
+        count = min(count, self._different() - 1)  # today's is not measured beside itself
+
+        def objective(trial: optuna.Trial) -> tuple[float, float, float]:
+            nonlocal repeated
             choices = self._suggest(trial)
             arrangement = self.arrangement(choices)
             key = digest(arrangement)
-            repeated = repeated + 1 if key in known else 0
-            if key not in known:
-                played = measurer.measure(arrangement, self.turns, _HOPELESS)
-                done = isinstance(played, Played)
-                known[key] = JointTrial(
-                    label=labels.get(key, ""),
-                    choices=choices,
-                    played=played if isinstance(played, Played) else None,
-                    failure="" if done else str(played),
-                )
-                self.trials.append(known[key])
-                on_trial(len(self.trials), known[key])
-            own = known[key].played
+            if key in known:
+                repeated += 1
+                if repeated % _MOST_REPEATED == 0:  # the sampler is content with what it knows
+                    drawn = {name: random.choice(list(v)) for name, v in self._space().items()}
+                    study.enqueue_trial(drawn)
+                raise optuna.TrialPruned
+            played = measurer.measure(arrangement, self.turns, _HOPELESS)
+            failure = played if isinstance(played, str) else ""
+            own = None if isinstance(played, str) else played
+            known[key] = JointTrial(
+                label=labels.get(key, ""), choices=choices, played=own, failure=failure
+            )
+            self.trials.append(known[key])
+            trial.set_user_attr(_TRIAL, to_plain(known[key]))
+            trial.set_user_attr(_DIGEST, key)
+            on_trial(len(self.trials), known[key])
             if own is None:
-                study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            else:
-                study.tell(trial, [own.ratio, max(1.0, own.peak_mib), max(1.0, own.held_mib)])
+                raise optuna.TrialPruned
+            return own.ratio, max(1.0, own.peak_mib), max(1.0, own.held_mib)
+
+        def stop(study: optuna.Study, _: object) -> None:
+            if len(self.trials) >= count or repeated > _MOST_REPEATED * count:
+                study.stop()
+
+        if len(self.trials) < count:
+            study.optimize(objective, callbacks=[stop])
 
     def starting_points(self) -> dict[str, Choices]:
         """Returns the points that are measured first, by their names."""
@@ -176,6 +190,14 @@ class JointSearch:
     def size(self) -> int:
         """How many points there are."""
         return math.prod(len(values) for values in self._space().values())
+
+    def _different(self) -> int:
+        """Returns how many different arrangements there are; of many points, the points."""
+        if self.size > _MANY:
+            return self.size
+        names, values = zip(*self._space().items(), strict=True)
+        points = (dict(zip(names, point, strict=True)) for point in itertools.product(*values))
+        return len({digest(self.arrangement(point)) for point in points})
 
     @property
     def _may_pool(self) -> bool:
@@ -268,10 +290,10 @@ def _label(part: JointSession, place: int) -> str:
     return labels[place] if len(labels) > 1 else labels[0]
 
 
-def _unchanged(measurer: Replays) -> Played:
+def _unchanged(measurer: Replays) -> JointTrial:
     """Returns today's sessions beside themselves."""
     own = measurer.baseline
-    return Played(
+    played = Played(
         ratios=(1.0,),
         seconds=own.seconds,
         cpu_s=own.cpu_s,
@@ -279,6 +301,59 @@ def _unchanged(measurer: Replays) -> Played:
         held_mib=own.held_mib,
         load_s=0.0,
     )
+    return JointTrial(label=TODAY, choices={}, played=played)
+
+
+def sampler_of(seed: int, count: int) -> optuna.samplers.BaseSampler:
+    """Returns Optuna's sampler for a search of so many points."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.samplers.TPESampler(
+            seed=seed, multivariate=True, group=True, n_startup_trials=max(4, count // 4)
+        )
+
+
+def joint_study(storage: optuna.storages.BaseStorage | None, name: str) -> optuna.Study:
+    """Returns the study that keeps what is measured under conditions of this name.
+
+    Args:
+        storage: Where it lies; None keeps it in memory.
+        name: A digest of what is replayed, and where.
+    """
+    return optuna.create_study(
+        storage=storage, study_name=name, directions=["minimize"] * 3, load_if_exists=True
+    )
+
+
+def digest(arrangement: Arrangement) -> str:
+    """Returns a text that equal arrangements share, whatever point they stand for."""
+    openings = {name: opening.to_json() for name, opening in arrangement.openings.items()}
+    text = json.dumps([openings, arrangement.pool_threads], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def conditions_of(schedule: Schedule, today: Arrangement) -> str:
+    """Returns a digest of all on which a measurement depends beside its own arrangement."""
+    feeds = hashlib.sha256()
+    for part in contents(schedule.feeds):
+        feeds.update(part)
+    facts = [
+        [(session.name, session.opened.sha256) for session in schedule.sessions],
+        [asdict(call) for call in schedule.calls],
+        feeds.hexdigest(),
+        digest(today),
+        [__version__, runtime().version, cpu_model(), usable_cores()],
+    ]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _kept(trial: optuna.trial.FrozenTrial) -> JointTrial:
+    """Returns a point that an earlier run measured.
+
+    Raises:
+        FormatError: another version kept it.
+    """
+    return from_plain(JointTrial, trial.user_attrs[_TRIAL])
 
 
 def choices_in_words(choices: Choices, names: Iterable[str]) -> str:

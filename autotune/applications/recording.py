@@ -45,7 +45,7 @@ _LARGEST_END_BYTES = 1 << 10
 _RESERVED = frozenset(
     {
         *("", "studies", "provider-cache", "application.json", "application-front.json"),
-        *("report.html", "together.spool.jsonl"),
+        *("report.html", "together.db"),
     }
 )
 _CALLS = np.dtype(

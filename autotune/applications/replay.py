@@ -13,7 +13,6 @@ from autotune.deploy.options import Value
 from autotune.deploy.records import Json
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
-from autotune.measure.leak import Leak, settled_growth
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 
@@ -97,14 +96,6 @@ class Replays(Protocol):
         """Today's numbers during the search."""
         ...
 
-    @property
-    def growth(self) -> Leak | None:
-        """How the memory of today's sessions grows with each call, since they were opened.
-
-        None where it is not known.
-        """
-        ...
-
     def renew(self) -> Replayed:
         """Starts the process with today's sessions again; returns its second replay."""
         ...
@@ -155,7 +146,6 @@ class ReplayMeasurer:
         Raises:
             CannotMeasureError: they cannot be opened or replayed.
         """
-        self._held_kib: list[float] = []
         self._reference = self._start()
         try:
             self._open(self._reference, self._today)
@@ -163,11 +153,6 @@ class ReplayMeasurer:
             return self._replay_today()
         except ChildFailure as failure:
             raise _cannot_replay(failure) from None
-
-    @property
-    def growth(self) -> Leak | None:
-        """How the memory of today's sessions grows with each call, by the process that runs now."""
-        return settled_growth(self._held_kib, len(self._schedule.calls))
 
     def renew(self) -> Replayed:
         """Starts the process with today's sessions again; returns its second replay."""
@@ -240,9 +225,7 @@ class ReplayMeasurer:
 
     def _replay_today(self) -> Replayed:
         assert self._reference is not None
-        replayed = self._replay(self._reference)
-        self._held_kib.append(1024 * replayed.private_mib)
-        return replayed
+        return self._replay(self._reference)
 
     def _replay(self, child: Child) -> Replayed:
         """Thaws a child whose sessions are open for one replay."""

@@ -98,7 +98,6 @@ class Replayer:
             cpu_s=cpu_s,
             peak_mib=max(0.0, now.peak_mib - self._base_mib),
             held_mib=max(0.0, now.resident_mib - self._base_mib),
-            private_mib=now.resident_mib if now.anonymous_mib is None else now.anonymous_mib,
         )
 
     def _play(

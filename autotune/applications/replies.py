@@ -35,11 +35,9 @@ class Replayed:
         cpu_s: CPU time of the process.
         peak_mib: The most memory so far, above what the process held before its sessions.
         held_mib: Memory that it holds now, above the same.
-        private_mib: What it holds for itself alone, files that are mapped left out.
     """
 
     seconds: MeasuredPositive
     cpu_s: MeasuredAmount
     peak_mib: MeasuredAmount
     held_mib: MeasuredAmount
-    private_mib: MeasuredAmount = 0.0

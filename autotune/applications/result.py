@@ -10,7 +10,6 @@ from autotune.deploy.options import Value
 from autotune.deploy.passed import Passed
 from autotune.deploy.records import Amount, Json, Text, Whole, from_plain, to_plain
 from autotune.errors import FormatError, StudyError
-from autotune.measure.leak import Leak
 
 FRONT = "application-front.json"
 """The file of the result, in the folder of the tuned application."""
@@ -107,8 +106,6 @@ class ApplicationResult:
         limits: The most memory that all sessions together may add.
         point_count: How many points the joint search could choose from.
         base_mib: What the application held before its first session; 0 where it is not known.
-        growth: How the memory of today's sessions grew with each call of the replays; None where
-            there were too few of them.
     """
 
     format: Text
@@ -126,7 +123,6 @@ class ApplicationResult:
     limits: MemoryLimits = field(default_factory=MemoryLimits)
     point_count: Whole = 0
     base_mib: Amount = 0.0
-    growth: Leak | None = None
 
     @property
     def front(self) -> list[SearchedPoint]:

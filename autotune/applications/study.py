@@ -5,6 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sqlalchemy.engine import URL
 
 from autotune.applications.confirm import (
     Confirmed,
@@ -20,9 +23,10 @@ from autotune.applications.joint import (
     JointSession,
     JointTrial,
     choices_in_words,
+    conditions_of,
+    joint_study,
     session_in_words,
 )
-from autotune.applications.kept_replays import KeptReplays
 from autotune.applications.options import ApplicationOptions
 from autotune.applications.own_study import OwnStudy, own_study, trials_of
 from autotune.applications.recording import Process, RecordedSession, Recording
@@ -45,11 +49,13 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import AutotuneError, CannotMeasureError, DataError, RequestError
 from autotune.facts.model import Model, describe
 from autotune.facts.runtime import runtime
-from autotune.measure.leak import Leak
 from autotune.results.writing import write_json
-from autotune.storage.database import quiet_optuna
+from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.locks import exclusive_use
 from autotune.study.progress import OnProgress, Progress
+
+TOGETHER = "together.db"
+"""Optuna's study of all sessions together, in the folder of the tuned application."""
 
 _JOINT_SHARE = 0.3
 _MOST_JOINT = 60
@@ -78,7 +84,6 @@ class _State:
     reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     told: set[str] = field(default_factory=set)
-    growth: Leak | None = None
 
     def note(self, sentence: str) -> None:
         """Keeps a remark, and tells it."""
@@ -165,7 +170,6 @@ def _study(
         limits=options.limits,
         point_count=search.size,
         base_mib=process.base_mib,
-        growth=state.growth,
     )
     write_json(result.to_json(), options.folder / FRONT)
     return result
@@ -198,24 +202,13 @@ def _together(
     with (
         exclusive_use(None, wait=state.options.wait, on_note=state.note),
         quiet_optuna(),
-        closing(KeptReplays(state.options.folder, schedule, today, measure)) as measurer,
+        open_storage(_place(state.options.folder)) as storage,
+        closing(measure(schedule, today)) as measurer,
     ):
-        if measurer.points:
-            state.report(Progress(stage="", note=_kept(measurer)))
-        search.run(measurer, trials, on_trial, measurer.points)
-        state.growth = measurer.growth  # the rounds at the end have a short process each
-        if state.growth is not None and state.growth.is_leak:
-            state.note(_leak_in_words(state.growth))
+        study = joint_study(storage, conditions_of(schedule, today))
+        search.run(measurer, trials, on_trial, study)
         entrants = _entrants(search, measurer, state)
         return confirm(measurer, entrants, on_step, schedule.turns, seed=state.options.seed)
-
-
-def _leak_in_words(leak: Leak) -> str:
-    return (
-        f"the memory of today's sessions grows by {leak.kib_per_run:.3g} KiB a call "
-        f"({leak.low:.3g} to {leak.high:.3g}, 95 %) over {leak.runs:,} calls, which is a leak: "
-        "autotune inspect MODEL finds the session, and autotune bisect the release"
-    )
 
 
 def _numbers_of(trial: JointTrial) -> str:
@@ -224,8 +217,9 @@ def _numbers_of(trial: JointTrial) -> str:
     return f"{trial.played.ratio:.2f} of today's time  {trial.played.peak_mib:.0f} MiB"
 
 
-def _kept(measurer: KeptReplays) -> str:
-    return f"{len(measurer.points)} arrangements of all sessions were measured before and are kept"
+def _place(folder: Path) -> Place:
+    """Returns where the search over all sessions lies."""
+    return Place(URL.create("sqlite", database=str(folder.resolve() / TOGETHER)))
 
 
 def _find_tunable(state: _State) -> None:

@@ -9,15 +9,10 @@ from pathlib import Path
 
 from autotune.applications.own_study import write_samples
 from autotune.applications.recording import InputShape, Recording, Shape
-from autotune.deploy.batcher import BATCHES, Batches
 from autotune.deploy.files import digest_files, is_folder, read_json
-from autotune.deploy.records import Positive, PositiveWhole, Several, Text, from_plain, read
+from autotune.deploy.records import Positive, PositiveWhole, Several, read
 from autotune.errors import FormatError, RequestError, did_you_mean
-from autotune.facts.batches import masked_axes
-from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model
-from autotune.measure.companions import padding_is_harmless
-from autotune.results.writing import write_json
 
 FOLDER = "traffic"
 """Folder of the samples, in the folder of a study."""
@@ -25,22 +20,7 @@ FOLDER = "traffic"
 _LARGEST_BYTES = 16 << 20
 # Shares become whole numbers of calls.
 _CALLS = 10_000
-_EXAMPLE = '{"dimension": "sequence", "lengths": [12, 40, 512]}'
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Lengths:
-    """Sizes of one dimension, one for each request.
-
-    Attributes:
-        dimension: Its name in the model.
-        lengths: The sizes.
-        others: Sizes of other dimensions by name.
-    """
-
-    dimension: Text
-    lengths: Several[PositiveWhole]
-    others: Mapping[str, PositiveWhole] | None = None
+_EXAMPLE = '[{"dimensions": {"batch": 8, "sequence": 40}, "share": 0.3}]'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +31,12 @@ class _Part:
     share: Positive
 
 
-def write_traffic(model: Model, source: Path, folder: Path, seed: int = 0) -> bool:
+def write_traffic(model: Model, source: Path, folder: Path, seed: int = 0) -> None:
     """Writes samples of a model's traffic to a folder, each shape as often as it came.
-
-    How to group inputs is written beside it where padding behind an attention mask changes no
-    answers of the model; returns whether that is so.
 
     Args:
         model: The model.
-        source: A recording, or a JSON file with lengths or with shares of shapes.
+        source: A recording, or a JSON file with shares of shapes.
         folder: Where the samples go, a file each.
         seed: For generated inputs.
 
@@ -68,21 +45,6 @@ def write_traffic(model: Model, source: Path, folder: Path, seed: int = 0) -> bo
     """
     shapes = _recorded(model, source) if is_folder(source) else _stated(model, source)
     write_samples(shapes, model, folder, seed)
-    (folder.parent / BATCHES).unlink(missing_ok=True)  # that of another model or traffic
-    axes = masked_axes(model)
-    sizes = [
-        item.shape[axes[item.name]]
-        for shape in shapes
-        for item in shape.inputs
-        if item.name in axes
-    ]
-    if not sizes:
-        return False
-    batches = Batches.for_longest(axes, max(sizes))
-    is_harmless = padding_is_harmless(model, workload_for(model, folder, {}), batches)
-    if is_harmless:
-        write_json(batches.to_json(), folder.parent / BATCHES)
-    return is_harmless
 
 
 def _recorded(model: Model, source: Path) -> Sequence[Shape]:
@@ -102,11 +64,7 @@ def _recorded(model: Model, source: Path) -> Sequence[Shape]:
 def _stated(model: Model, source: Path) -> Sequence[Shape]:
     """Returns the shapes that a JSON file states."""
     try:
-        data = read_json(source, _LARGEST_BYTES)
-        if isinstance(data, list):
-            parts: Sequence[_Part] = read(Several[_Part], data, "")
-        else:
-            parts = _parts_of(from_plain(_Lengths, data))
+        parts = read(Several[_Part], read_json(source, _LARGEST_BYTES), "the traffic")
         whole = sum(part.share for part in parts)
         return [
             Shape(
@@ -117,20 +75,9 @@ def _stated(model: Model, source: Path) -> Sequence[Shape]:
         ]
     except FormatError as error:
         raise RequestError(
-            f"--traffic: cannot read {source}: {error}. It is a recording, such as {_EXAMPLE}, "
-            'or a list of {"dimensions": {"batch": 8, "sequence": 40}, "share": 0.3}'
+            f"--traffic: cannot read {source}: {error}. Name a recording, or a list such "
+            f"as {_EXAMPLE}"
         ) from None
-
-
-def _parts_of(lengths: _Lengths) -> list[_Part]:
-    counts: dict[int, int] = {}
-    for length in lengths.lengths:
-        counts[length] = counts.get(length, 0) + 1
-    others = lengths.others or {}
-    return [
-        _Part(dimensions={**others, lengths.dimension: length}, share=float(count))
-        for length, count in sorted(counts.items())
-    ]
 
 
 def _inputs(model: Model, sizes: Mapping[str, int]) -> tuple[InputShape, ...]:

@@ -12,9 +12,8 @@ import typer
 
 import autotune
 from autotune.cli.applications import record_command, run_tuned
-from autotune.cli.bisecting import bisect_releases
 from autotune.cli.comparing import compare_configs
-from autotune.cli.configs import certify_config, check_config, export_config
+from autotune.cli.configs import check_config, export_config
 from autotune.cli.console import drop_output, messages, output, prepare_streams
 from autotune.cli.faults import Ending, ending_of
 from autotune.cli.inspection import inspect_file, profile_session
@@ -29,9 +28,7 @@ COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Applications": {"record": record_command, "run": run_tuned},
     "Deploy": {
         "compare": compare_configs,
-        "bisect": bisect_releases,
         "check": check_config,
-        "certify": certify_config,
         "export": export_config,
     },
     "Understand": {

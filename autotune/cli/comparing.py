@@ -60,9 +60,6 @@ _MIN_SPEEDUP = of_limits(
     parser=parsing.factor,
     help="Least speed-up over the baseline; of throughput with --clients.",
 )
-_QPS = of_inputs(
-    metavar="100", parser=parsing.rate, help="Requests a second that arrive at random (open loop)."
-)
 _JUNIT = typer.Option(metavar="FILE.xml", help="Write the verdicts as JUnit XML.")
 _MARKDOWN = typer.Option(
     "--export-markdown", metavar="FILE.md", help="Write the numbers as a Markdown table."
@@ -88,7 +85,6 @@ def compare_configs(
     prompt_tokens: PromptTokensOption = None,
     new_tokens: NewTokensOption = None,
     clients: ClientsOption = None,
-    qps: Annotated[float | None, _QPS] = None,
     min_speedup: Annotated[float | None, _MIN_SPEEDUP] = None,
     max_memory: Annotated[float | None, MAX_MEMORY] = None,
     max_held_memory: Annotated[float | None, MAX_HELD_MEMORY] = None,
@@ -101,10 +97,9 @@ def compare_configs(
     """Measures configs and models side by side with the default; decoders by their tokens.
 
     The exit code is 3 if a limit is broken, and 4 if a config does not run here. Without limits
-    of speed and memory, a single config has to be better than the baseline. With --qps, each config
-    has to keep up with the requests. With --runtimes, one file is measured on several builds or
-    versions of ONNX Runtime, and how its memory grows with the runs. After an upgrade of ONNX
-    Runtime it says as well what still holds of a config's numbers.
+    of speed and memory, a single config has to be better than the baseline. With --runtimes, one
+    file is measured on several builds or versions of ONNX Runtime. After an upgrade of ONNX Runtime
+    it says as well what still holds of a config's numbers.
     """
     given = {name: value for name, value in locals().items() if name not in _OF_APPLICATIONS}
     messages().quiet = quiet
@@ -123,21 +118,16 @@ def compare_configs(
         _check_output(option, file, [*paths, *filter(None, (baseline, model, data))])
     lengths = tuple(number for numbers in prompt_tokens or () for number in numbers)
     asked = (generate, lengths, new_tokens)
-    others = (baseline, shape, qps, *asked)
+    others = (baseline, shape, *asked)
     _check(
         not trial or (len(paths) == 1 and not any(others)),
         "--trial measures trials of one study against its default, on its inputs; name its "
-        "folder alone, and leave out --baseline, --shape, --qps and options of prompts",
+        "folder alone, and leave out --baseline, --shape and options of prompts",
     )
     _check(
-        qps is None or not any((min_speedup, max_memory, max_held_memory)),
-        "--qps offers the same load to all, so there is no speed-up, and memory is not "
-        "measured; leave out limits of speed and memory, or --qps",
-    )
-    _check(
-        not runtimes or (len(paths) == 1 and not any((baseline, trial, qps))),
+        not runtimes or (len(paths) == 1 and not any((baseline, trial))),
         "--runtimes measures one model or config on several ONNX Runtimes; name one file, and "
-        "leave out --baseline, --trial and --qps",
+        "leave out --baseline and --trial",
     )
     gate = Gate(min_speedup, max_memory, max_held_memory)
     with steps("comparing") as on_step:
@@ -149,10 +139,8 @@ def compare_configs(
                 chosen = _read(paths, model, baseline, data, dict(shape or ()), asked)
                 if runtimes:
                     view, verdicts = _compare_versions(*chosen, runtimes, gate, common)
-                elif qps is None:
-                    view, verdicts = _compare(*chosen, gate, common)
                 else:
-                    view, verdicts = _compare_under_load(*chosen, qps, common)
+                    view, verdicts = _compare(*chosen, gate, common)
     _write_files(view, verdicts, junit, markdown)
     present(view, as_json=as_json)
     if code := exit_code(verdicts):
@@ -205,9 +193,10 @@ def _compare_versions(
     lineup: "Lineup", workload: "Workload", names: list[str], gate: "Gate", common: _Common
 ) -> "_Compared":
     with signals_later():
-        from autotune.report.comparison import view_versions
+        from autotune.report.comparison import view_comparison
+        from autotune.results.compare import compare
         from autotune.results.gate import judge
-        from autotune.results.versions import compare_versions, on_releases
+        from autotune.results.subjects import on_releases
         from autotune.runtimes.environments import check_model, chosen
 
     releases = [each.release for each in chosen(names)]
@@ -216,28 +205,10 @@ def _compare_versions(
     for release in releases:
         check_model(release, lineup.subjects[0].model)
     subjects = on_releases(lineup.subjects[0], releases)
-    versions = compare_versions(replace(lineup, subjects=subjects), workload, **common)
+    comparison = compare(replace(lineup, subjects=subjects), workload, **common)
     # of an older release nobody asks that it be better
-    verdicts = [v for v in judge(versions.comparison, gate) if v.limit != "better"]
-    return view_versions(versions, verdicts), verdicts
-
-
-def _compare_under_load(
-    lineup: "Lineup", workload: "Workload", qps: float, common: _Common
-) -> "_Compared":
-    with signals_later():
-        from autotune.report.comparison import view_under_load
-        from autotune.results.compare import compare_under_load
-        from autotune.results.gate import judge
-
-    if workload.plan is not None:
-        raise RequestError(
-            "--qps sends single samples, and a decoder answers with generations: leave it out, or "
-            "take --clients; --data sends single steps"
-        )
-    comparison = compare_under_load(lineup, workload, rate_per_s=qps, **common)
-    verdicts = judge(comparison)
-    return view_under_load(comparison, verdicts), verdicts
+    verdicts = [v for v in judge(comparison, gate) if v.limit != "better"]
+    return view_comparison(comparison, verdicts), verdicts
 
 
 def _compare_trials(

@@ -5,13 +5,11 @@ Commands import what they need when they run, so that ``--help`` and refusals co
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from autotune.cli.console import messages, output
 from autotune.cli.options import FolderArgument, StudyNameOption, UrlOption
-from autotune.errors import AutotuneError, MissingPackageError, RequestError, did_you_mean
+from autotune.errors import AutotuneError, MissingPackageError, RequestError
 from autotune.process.signals import signals_later
 from autotune.storage.masking import without_secrets
 
@@ -21,14 +19,6 @@ if TYPE_CHECKING:
 
 def report(
     folder: FolderArgument,
-    figures: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Also write the figures as files to this folder."),
-    ] = None,
-    kind: Annotated[
-        str,
-        typer.Option("--format", metavar="svg|png", help="The format of the figures (svg)."),
-    ] = "svg",
     storage: UrlOption = None,
     study_name: StudyNameOption = None,
 ) -> None:
@@ -40,24 +30,17 @@ def report(
     with signals_later():
         from autotune.applications.result import has_result
         from autotune.report.page.application import write_application_report
-        from autotune.report.page.export import FORMATS, write_figures
         from autotune.report.page.writing import write_report
 
     if has_result(folder):
-        if figures is not None or storage is not None or study_name is not None:
+        if storage is not None or study_name is not None:
             raise RequestError(
                 f"{folder} is a tuned application, whose page takes no options; the study of each "
                 f"of its models is in {folder / 'studies'}"
             )
         output().print(f"Wrote {write_application_report(folder)}", soft_wrap=True)
         return
-    if kind not in FORMATS:
-        near = did_you_mean(kind, FORMATS)
-        raise RequestError(f"--format must be one of {', '.join(FORMATS)}, not '{kind}'.{near}")
     output().print(f"Wrote {write_report(folder, storage, study_name)}", soft_wrap=True)
-    if figures is not None:
-        for path in write_figures(folder, figures, kind, storage, study_name):
-            output().print(f"Wrote {path}", soft_wrap=True)
 
 
 def live_page() -> "OnProgress":

@@ -63,7 +63,7 @@ _OUTPUTS = of_inputs(
     "--outputs", metavar="NAME,...", help="Outputs to keep; the others are removed (all)."
 )
 _METRIC = of_limits(
-    "--metric", metavar="NAME", help="Rates answers: top1, cosine, exact, cer, MODULE:FUNCTION."
+    "--metric", metavar="NAME", help="Rates answers: top1, cosine, or MODULE:FUNCTION."
 )
 _MAX_DROP = of_limits("--max-drop", metavar="0.01", help="How far the metric may fall (0.01).")
 _OBJECTIVE = of_limits(
@@ -105,16 +105,10 @@ _OUT = of_storage("--out", "-o", metavar="DIR", help="Folder to write to (MODEL.
 _MODEL = of_storage(
     "--model", metavar="FILE", help="Where the model of a continued study is now, if it was moved."
 )
-_CERTIFY = of_storage(
-    "--certify", metavar="KINDS", help="Compare answers on avx2,avx512,vnni,arm64 as well, or auto."
-)
 _WAIT = of_advanced("--wait", metavar="", help="Wait until another study on these cores has ended.")
 _SEED = of_advanced("--seed", metavar="N", help="Random seed (0).")
 _NO_EARLY_STOP = of_advanced(
     "--no-early-stop", metavar="", help="Continue the search when no improvement is expected."
-)
-_PROCESS_OPTIONS = of_advanced(
-    "--process-options", metavar="", help="Also measure thresholds of glibc's allocator."
 )
 
 
@@ -155,11 +149,9 @@ def study(
     storage: UrlOption = None,
     study_name: StudyNameOption = None,
     model: Annotated[Path | None, _MODEL] = None,
-    certify: Annotated[list[str] | None, _CERTIFY] = None,
     wait: Annotated[bool, _WAIT] = False,
     seed: Annotated[int | None, _SEED] = None,
     no_early_stop: Annotated[bool, _NO_EARLY_STOP] = False,
-    process_options: Annotated[bool, _PROCESS_OPTIONS] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -223,7 +215,6 @@ def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
     with signals_later():
         from autotune.applications.traffic import FOLDER, write_traffic
         from autotune.facts.model import describe
-        from autotune.space.session import FIXED_DIMENSIONS
         from autotune.storage.locks import exclusive_use
 
     if options.data is not None or options.shapes:
@@ -233,11 +224,7 @@ def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
     note = messages().print
     # a study may be reading what an earlier command wrote
     with exclusive_use(options.folder, cores=False, wait=options.wait, on_note=note):
-        has_groups = write_traffic(model, traffic, data, options.seed)
-    if has_groups:
-        # the application groups its inputs: neither lengths nor batches have one size
-        fix = {FIXED_DIMENSIONS: "false", **options.fix}
-        return options.with_changes(data=data, fix=fix)
+        write_traffic(model, traffic, data, options.seed)
     return options.with_changes(data=data)
 
 

@@ -1,7 +1,7 @@
 """What a tuned config would do on this machine, without opening the model."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.config import FORMAT, TunedConfig
@@ -25,7 +25,6 @@ class Check:
         steps: What the config's model differs by from the untouched one, with the shapes that it
             takes where they are fixed; empty if it is the untouched one.
         files: Names of the model files whose sizes and SHA-256 are those of the config.
-        process: The config's options of the process as environment variables; empty if it has none.
         tuned_for: How the config was called while it was tuned, in words; empty for one caller.
     """
 
@@ -37,7 +36,6 @@ class Check:
     adapted: str = ""
     steps: Sequence[str] = ()
     files: Sequence[str] = ()
-    process: Mapping[str, str] = field(default_factory=dict)
     tuned_for: str = ""
 
     @property
@@ -91,6 +89,5 @@ def check(path: Path) -> Check:
         adapted=here.adapted,
         steps=config.model.steps,
         files=config.model.names,
-        process={} if config.process is None else config.process.environment,
         tuned_for="" if config.serving is None else config.serving.words,
     )

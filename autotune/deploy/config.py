@@ -14,7 +14,6 @@ from typing import Annotated
 from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.files import digest_files, read_json
 from autotune.deploy.options import Value
-from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import (
     Amount,
     BareName,
@@ -130,49 +129,10 @@ class Serving:
         return f"{self.clients} clients, {how[self.sessions]}"
 
 
-PROCESSORS = ("avx2", "avx512", "vnni", "arm64")
-"""Kinds of processors: x86 with AVX2 alone, with AVX-512, with VNNI, and ARM of 64 bits."""
-
-COMPARED, REFUSED, FAILED, NOT_COMPARED = "compared", "refused", "failed", "not compared"
-"""What came of a comparison; a config is refused where the loader does not open it."""
-
-OUTCOMES = (COMPARED, REFUSED, FAILED, NOT_COMPARED)
-"""All of them."""
-
-
-Processor = Annotated[str, one_of(PROCESSORS)]
-"""One of :data:`PROCESSORS`."""
-
-CertificateOutcome = Annotated[str, one_of(OUTCOMES)]
-"""One of :data:`OUTCOMES`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Certificate:
-    """The answers of a config on one kind of processor, called in one way.
-
-    Attributes:
-        outcome: Whether they were compared.
-        how: On which processor, or why not, in words.
-        batch: Samples of a run: 1, or a sample with others.
-        padding: Positions that were added behind each sample, with the attention mask at 0.
-        error: Largest relative L2 error of an output against the unoptimised model, which was
-            called in the same way on the processor that compared; None where nothing was compared.
-    """
-
-    processor: Processor
-    outcome: CertificateOutcome
-    how: Text
-    samples: Whole
-    batch: PositiveWhole
-    padding: Whole
-    error: Amount | None
-
-
 FORMAT = "autotune/1"
 """Name of the format; a new field is a new format."""
 
-OPTIONAL = ("process", "serving", "certified")
+OPTIONAL = ("serving",)
 """Sections that a config need not have."""
 
 # A config is read whole into memory; a real one has a few kilobytes.
@@ -377,25 +337,19 @@ class TunedConfig:
     """One tuned config: a model file, how to open it, and why.
 
     Attributes:
-        process: What an application may set for its whole process, if it asks for it; None where
-            nothing was measured, or nothing helped.
         configuration: The same as `model.steps` and `session` in autotune's own parameters, for a
             search that starts from here. Loading ignores it.
         serving: How it was called; None where one caller was. Loading ignores it: the application
             decides how many sessions it loads.
-        certified: The kinds of processors on which its answers were compared; empty where nobody
-            asked. Loading ignores it.
     """
 
     model: ModelFile
     session: SessionConfig
-    process: ProcessOptions | None = None
     evidence: Evidence
     requires: Requires
     environment: Environment
     configuration: Mapping[str, Value]
     serving: Serving | None = None
-    certified: tuple[Certificate, ...] = ()
 
     def to_json(self) -> Json:
         """Returns the config as JSON values, in the order in which a reader wants them."""
@@ -415,13 +369,11 @@ class TunedConfig:
             return cls(
                 model=from_plain(ModelFile, given["model"], "model"),
                 session=SessionConfig.from_json(given["session"]),
-                process=read(ProcessOptions | None, given.get("process"), "process"),
                 evidence=from_plain(Evidence, given["evidence"], "evidence"),
                 requires=from_plain(Requires, given["requires"], "requires"),
                 environment=from_plain(Environment, given["environment"], "environment"),
                 configuration=read(Mapping[str, Value], given["configuration"], "configuration"),
                 serving=read(Serving | None, given.get("serving"), "serving"),
-                certified=read(tuple[Certificate, ...], given.get("certified", []), "certified"),
             )
 
     @classmethod

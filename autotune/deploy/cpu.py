@@ -6,6 +6,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from autotune.deploy import cgroups
+
 # The instruction sets that decide which kernels ONNX Runtime picks, by their Linux names.
 TUNING_FEATURES = frozenset(
     {
@@ -17,21 +19,62 @@ TUNING_FEATURES = frozenset(
 
 
 @cache
-def _cpuinfo() -> dict[str, str]:
-    """Returns the first processor's block of ``/proc/cpuinfo``; empty where there is none."""
+def _cpuinfo() -> tuple[dict[str, str], ...]:
+    """Returns the blocks of ``/proc/cpuinfo``, one or none for each core; empty elsewhere."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return {}
-    pairs = (line.partition(":") for line in text.split("\n\n", 1)[0].splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
+        return ()
+    blocks = []
+    for block in text.split("\n\n"):
+        pairs = (line.partition(":") for line in block.splitlines())
+        blocks.append({key.strip(): value.strip() for key, _, value in pairs})
+    return tuple(blocks)
 
 
+def _first(*names: str) -> str:
+    """Returns what ``/proc/cpuinfo`` says first under one of these names; empty if nothing."""
+    for name in names:
+        for block in _cpuinfo():
+            if block.get(name):
+                return block[name]
+    return ""
+
+
+@cache
 def cpu_model() -> str:
-    """Returns the processor's name as the system gives it, such as ``AMD EPYC 7B13``."""
-    info = _cpuinfo()
-    name = info.get("model name") or info.get("Hardware") or platform.processor()
-    return name or platform.machine()
+    """Returns the processor's name as the system gives it, such as ``AMD EPYC 7B13``.
+
+    An ARM processor under Linux has numbers in place of a name, for each kind of its cores.
+    """
+    if sys.platform == "darwin":
+        return _mac_name() or platform.machine()
+    # in this order: x86 and LoongArch; POWER; RISC-V; MIPS
+    name = _first("model name", "Model Name", "cpu", "uarch", "cpu model")
+    kinds = dict.fromkeys(
+        f"implementer {block.get('CPU implementer', '?')} part {block['CPU part']} "
+        f"variant {block.get('CPU variant', '?')}"
+        for block in _cpuinfo()
+        if block.get("CPU part")
+    )
+    if kinds:
+        return f"{name or platform.machine()} ({'; '.join(kinds)})"
+    # s390 writes "version = FF, identification = 2733E8, machine = 3906" for each core
+    if machine := _first("processor 0").rpartition("machine = ")[2]:
+        name = name or f"{platform.machine()} machine {machine}"
+    return name or _first("Hardware") or platform.processor() or platform.machine()
+
+
+def _mac_name() -> str:
+    """Returns a name such as ``Apple M3 Pro``; empty where the system does not tell."""
+    import subprocess
+
+    command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
 
 
 def cpu_features() -> frozenset[str]:
@@ -39,9 +82,7 @@ def cpu_features() -> frozenset[str]:
 
     Only Linux lists them without native code; elsewhere the set is empty, which means unknown.
     """
-    info = _cpuinfo()
-    flags = info.get("flags") or info.get("Features") or ""
-    return TUNING_FEATURES & frozenset(flags.split())
+    return TUNING_FEATURES & frozenset(_first("flags", "Features").split())
 
 
 def is_x86() -> bool:
@@ -89,20 +130,5 @@ def usable_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    quota = cgroup_quota()
+    quota = cgroups.cpu_quota()
     return max(1, cores if quota is None else min(cores, int(quota + 0.5)))
-
-
-def cgroup_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Returns the CPU quota in cores, such as 1.5; None where there is none (or no cgroup)."""
-    try:
-        limit, period = (root / "cpu.max").read_text(encoding="ascii").split()
-        return None if limit == "max" else int(limit) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:  # cgroup v1
-        limit_us = int((root / "cpu/cpu.cfs_quota_us").read_text(encoding="ascii"))
-        period_us = int((root / "cpu/cpu.cfs_period_us").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-    return limit_us / period_us if limit_us > 0 and period_us > 0 else None

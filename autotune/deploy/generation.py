@@ -140,39 +140,24 @@ class Generation:
         self.length, self._token = mark.length, mark.token
         self._values = dict(mark.values)
 
-    def generate(
-        self,
-        tokens: Sequence[int],
-        new_tokens: int,
-        *,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        stop: Sequence[int] = (),
-        seed: int | None = None,
-    ) -> list[int]:
-        """Returns the tokens that follow a prompt.
+    def generate(self, tokens: Sequence[int], new_tokens: int) -> list[int]:
+        """Returns the likeliest tokens (greedy) that follow a prompt.
 
         Args:
             tokens: The prompt.
-            new_tokens: How many tokens at most.
-            temperature: 0 takes the likeliest token (greedy); above 0 tokens are drawn.
-            top_k: Among how many of the likeliest tokens one is drawn; 0 means all.
-            stop: Tokens that end the text; the one that ends it is the last one returned.
-            seed: For the drawing.
+            new_tokens: How many tokens.
 
         Raises:
             RequestError: the prompt is empty, or a logit is NaN or infinite.
         """
-        random = np.random.default_rng(seed)
         logits = self.start(tokens, len(tokens) + new_tokens)[-1]
         made: list[int] = []
         while len(made) < new_tokens:
             if not np.isfinite(logits.max()):  # minus infinity rules a token out
                 raise RequestError(f"after {self.length} tokens logits are NaN or infinite")
-            made.append(_drawn(logits, temperature, top_k, random))
-            if made[-1] in stop or len(made) == new_tokens:
-                break
-            logits = self.step(made[-1])
+            made.append(int(logits.argmax()))
+            if len(made) < new_tokens:
+                logits = self.step(made[-1])
         return made
 
     def addresses(self) -> dict[str, int]:
@@ -341,13 +326,3 @@ def _port(item: Any) -> Port:
 
 def _dtype(kind: str) -> str:
     return _TYPES.get(kind, kind.removeprefix("tensor(").removesuffix(")"))
-
-
-def _drawn(logits: Array, temperature: float, top_k: int, random: np.random.Generator) -> int:
-    if temperature <= 0:
-        return int(logits.argmax())
-    scores = logits.astype(np.float64) / temperature
-    if 0 < top_k < len(scores):
-        scores[scores < np.partition(scores, -top_k)[-top_k]] = -np.inf
-    odds = np.exp(scores - scores.max())
-    return int(random.choice(len(odds), p=odds / odds.sum()))

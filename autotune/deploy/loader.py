@@ -14,7 +14,6 @@ from autotune.deploy.files import is_file
 from autotune.deploy.fitting import Provider, fit, missing_parts
 from autotune.deploy.opening import make_run_options, make_session_options, open_session
 from autotune.deploy.placement import placement_of
-from autotune.deploy.process_options import ProcessOptions, set_process_options
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
@@ -33,7 +32,6 @@ def load(
     strict: bool = False,
     providers: Sequence[Provider] | None = None,
     threads: int | None = None,
-    process_options: bool = False,
 ) -> onnxruntime.InferenceSession:
     """Returns the session that the tuned config `path` describes.
 
@@ -56,8 +54,6 @@ def load(
         providers: Execution providers to use instead of the config's, in order of preference.
         threads: Threads of an operator (``intra_op_num_threads``) instead of the config's number;
             0 leaves the choice to ONNX Runtime.
-        process_options: Also set the config's options of the process, where it has some: thresholds
-            of glibc's allocator, for all that this process allocates from now on.
 
     Raises:
         ConfigError: the config breaks its schema, its model is missing, is another file, cannot be
@@ -68,8 +64,6 @@ def load(
     config = TunedConfig.read(path)
     check_files(path, config, read_all=strict)
     session = _session(path, config, strict=strict, providers=providers, threads=threads)
-    if process_options and config.process is not None:
-        _set_process_options(path, config.process, strict=strict)
     opened, remark = _open(path, path.parent / config.model.file, session)
     if session.providers == config.session.providers:
         remark = remark or _placement_difference(opened, config)
@@ -142,16 +136,6 @@ def _session(
     if problem:
         warnings.warn(problem + consequence, ConfigWarning, stacklevel=3)
     return here.session
-
-
-def _set_process_options(path: Path, chosen: ProcessOptions, *, strict: bool) -> None:
-    """Sets options of the process; warns where this system does not have them."""
-    try:
-        set_process_options(chosen)
-    except ConfigError as error:
-        if strict:
-            raise ConfigError(f"{path}: {error}") from None
-        warnings.warn(f"{path}: {error}; they are left out", ConfigWarning, stacklevel=3)
 
 
 def _open(

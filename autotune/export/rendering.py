@@ -27,16 +27,6 @@ def unicode_literal(text: str) -> str:
     return _quoted(_utf16(text), lambda unit: f"\\u{unit:04x}")
 
 
-def java_literal(text: str) -> str:
-    """Returns a string of Java, whose compiler takes an escaped line break for a real one."""
-    return _quoted(_utf16(text), lambda unit: f"\\{unit:03o}" if unit < 0x80 else f"\\u{unit:04x}")
-
-
-def rust_literal(text: str) -> str:
-    """Returns a string of Rust, its other characters as code points."""
-    return _quoted(map(ord, text), lambda point: f"\\u{{{point:x}}}")
-
-
 def identifier(name: str) -> str:
     """Returns a name with letters, digits and underscores alone, which begins with a letter."""
     word = re.sub("[^A-Za-z0-9]+", "_", name).strip("_").lower()

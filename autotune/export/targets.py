@@ -7,15 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from autotune.deploy.config import TunedConfig
-from autotune.deploy.providers import PROVIDERS
 from autotune.export import genai, ort_config, python
 from autotune.export.rendering import (
     Rendering,
     Target,
-    java_literal,
     octal_literal,
     render_text,
-    rust_literal,
     unicode_literal,
 )
 
@@ -75,39 +72,6 @@ TEXTS: Mapping[str, Target] = {
         allocator=False,
         copies_model=True,
     ),
-    "perf_test": Target(
-        file="{snake}_perf_test.sh",
-        use="sh {snake}_perf_test.sh",
-        comment="#",
-        options={
-            "intra_op_num_threads": "-x",
-            "inter_op_num_threads": "-y",
-            "execution_mode": "-P",
-            "graph_optimization_level": "-o",
-            "enable_mem_pattern": "-M",
-            "enable_cpu_mem_arena": "-A",
-        },
-        values=_values("", ("0", "1", "2", "3")),
-        providers={
-            _CUDA: "cuda",
-            _TENSORRT: "tensorrt",
-            "OpenVINOExecutionProvider": "openvino",
-            "DmlExecutionProvider": "dml",
-            "CoreMLExecutionProvider": "coreml",
-            "QNNExecutionProvider": "qnn",
-            "MIGraphXExecutionProvider": "migraphx",
-            "XnnpackExecutionProvider": "xnnpack",
-            "WebGpuExecutionProvider": "webgpu",
-            "NvTensorRTRTXExecutionProvider": "nvtensorrtrtx",
-        },
-        # it cuts a provider's options at blanks, which JSON has
-        provider_options={
-            "OpenVINOExecutionProvider": PROVIDERS["openvino"].options.keys() - {"load_config"}
-        },
-        # its list of dimensions is cut at these characters
-        takes_dimension=lambda name: not any(character in name for character in ': \t\n"'),
-        allocator=False,
-    ),
     "cpp": Target(
         file="{snake}_session.hpp",
         use='#include "{snake}_session.hpp"; Ort::Session session = '
@@ -127,67 +91,6 @@ TEXTS: Mapping[str, Target] = {
         # the last two have a record of options of their own
         providers={**_GENERIC, _CUDA: "CUDA", _TENSORRT: "TensorRT"},
     ),
-    "csharp": Target(
-        file="{camel}Session.cs",
-        use="using var session = {camel}Session.Open(folderOfTheModel);",
-        comment="//",
-        literal=unicode_literal,
-        options={
-            "intra_op_num_threads": "IntraOpNumThreads",
-            "inter_op_num_threads": "InterOpNumThreads",
-            "execution_mode": "ExecutionMode",
-            "graph_optimization_level": "GraphOptimizationLevel",
-            "enable_mem_pattern": "EnableMemoryPattern",
-            "enable_cpu_mem_arena": "EnableCpuMemArena",
-        },
-        values=_values(
-            "ExecutionMode.ORT_PARALLEL",
-            tuple(f"GraphOptimizationLevel.ORT_{level}" for level in _LEVELS),
-        ),
-        providers={**_GENERIC, _CUDA: "CUDA", _TENSORRT: "Tensorrt"},
-    ),
-    "java": Target(
-        file="{camel}Session.java",
-        use="OrtSession session = {camel}Session.open(OrtEnvironment.getEnvironment(), "
-        "folderOfTheModel);",
-        comment="//",
-        literal=java_literal,
-        options={
-            "intra_op_num_threads": "setIntraOpNumThreads",
-            "inter_op_num_threads": "setInterOpNumThreads",
-            "execution_mode": "setExecutionMode",
-            "graph_optimization_level": "setOptimizationLevel",
-            "enable_mem_pattern": "setMemoryPatternOptimization",
-            "enable_cpu_mem_arena": "setCPUArenaAllocator",
-        },
-        values=_values(
-            "ExecutionMode.PARALLEL",
-            ("OptLevel.NO_OPT", "OptLevel.BASIC_OPT", "OptLevel.EXTENDED_OPT"),
-        ),
-        providers={_CUDA: "CUDA", _TENSORRT: "Tensorrt", "XnnpackExecutionProvider": "Xnnpack"},
-        allocator=False,
-    ),
-    "rust": Target(
-        file="{snake}_session.rs",
-        use="mod {snake}_session; let session = {snake}_session::open(&folder_of_the_model)?;",
-        comment="//",
-        literal=rust_literal,
-        options={
-            "intra_op_num_threads": "with_intra_threads",
-            "inter_op_num_threads": "with_inter_threads",
-            "execution_mode": "with_parallel_execution",
-            "graph_optimization_level": "with_optimization_level",
-            "enable_mem_pattern": "with_memory_pattern",
-            "use_deterministic_compute": "with_deterministic_compute",
-        },
-        values=_values(
-            "true",
-            tuple(
-                f"GraphOptimizationLevel::{n}" for n in ("Disable", "Level1", "Level2", "Level3")
-            ),
-        ),
-        allocator=False,
-    ),
     "javascript": Target(
         file="{snake}_session.mjs",
         use='import {{ openSession }} from "./{snake}_session.mjs"; '
@@ -206,17 +109,6 @@ TEXTS: Mapping[str, Target] = {
         providers=_NODE_PROVIDERS,
         provider_options={name: {"device_id"} for name in _NODE_PROVIDERS},
         # the Node.js binding documents freeDimensionOverrides and run options, and ignores both
-        takes_dimension=_no_dimension,
-        allocator=False,
-        run_entries=False,
-    ),
-    "olive": Target(
-        file="{snake}_olive.json",
-        use="put input_model of {snake}_olive.json into an Olive workflow, beside {config}",
-        options={name: name for name in ort_config.OPTIONS},
-        values=ort_config.NUMBERS,
-        # Olive hands the names of providers to ONNX Runtime as they are
-        providers=None,
         takes_dimension=_no_dimension,
         allocator=False,
         run_entries=False,

@@ -1,7 +1,7 @@
 """Writes an export, and never over a file that is there."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,18 +18,12 @@ _FOLDER_END = ".autotune"
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """An export that was written.
-
-    Attributes:
-        environment: Environment variables that switch on the config's options of the process; empty
-            if it has none.
-    """
+    """An export that was written."""
 
     target: str
     files: Sequence[Path]
     lost: Sequence[str]
     use: str
-    environment: Mapping[str, str]
     needs: Sequence[str]
 
 
@@ -79,7 +73,6 @@ def export(
         files=files,
         lost=[*rendering.lost, *_runtime(config, target)],
         use=rendering.use,
-        environment={} if config.process is None else config.process.environment,
         needs=rendering.needs,
     )
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import psutil
 
 from autotune.deploy.records import PositiveWhole, Several, Text
 from autotune.errors import RequestError
@@ -12,6 +11,7 @@ from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Tensor
 from autotune.facts.workload import TIMING_SAMPLES, Workload, evenly
+from autotune.process import memory
 
 # This process, the baseline's and the configuration's hold the inputs at once.
 _COPIES = 3
@@ -90,7 +90,7 @@ class Batching:
         largest = self.sizes[-1]
         sample_bytes = sum(workload.feeds[0][name].nbytes for name in self.inputs)
         needed_mib = _COPIES * sample_bytes * max(TIMING_SAMPLES, largest) >> 20
-        free_mib = psutil.virtual_memory().available >> 20
+        free_mib = memory.free_mib()
         if needed_mib > free_mib // 2:
             raise RequestError(
                 f"the inputs of batches of {largest} would take {needed_mib:,} MiB in all "
@@ -192,18 +192,3 @@ def masked_dimension(model: Model) -> str | None:
         tensor.shape[1] for tensor in model.inputs if tensor.is_mask and len(tensor.shape) == 2
     }
     return next((length for length in lengths if isinstance(length, str)), None)
-
-
-def masked_axes(model: Model) -> dict[str, int]:
-    """Returns the axis of each input along which samples of a batch can be padded, by its name.
-
-    Empty without a mask, and where an input has no open batch before it or the dimension twice.
-    """
-    name = masked_dimension(model)
-    axes: dict[str, int] = {}
-    for tensor in model.inputs if name is not None else ():
-        if name in tensor.shape:
-            axes[tensor.name] = tensor.shape.index(name)
-        if not tensor.shape or isinstance(tensor.shape[0], int) or tensor.shape.count(name) > 1:
-            return {}
-    return axes if 0 not in axes.values() else {}

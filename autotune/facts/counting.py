@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 import onnx.inliner
 
+from autotune.facts.graphs import RUNTIME_DOMAIN, operator_name, operator_of
 from autotune.facts.work import Work
 
 Shape = tuple[int, ...]
@@ -20,14 +21,16 @@ Shape = tuple[int, ...]
 # Takes a node's attributes, and the shapes of its inputs and its first output; where a shape is
 # None, because it is not known, and the formula needs it, a TypeError says so.
 _Formula = Callable[[Mapping[str, Any], Sequence[Shape], Shape], int]
-_INT8 = frozenset(
-    "ConvInteger MatMulInteger QLinearConv QLinearMatMul DynamicQuantizeMatMul QGemm "
-    "MatMulIntegerToFloat DynamicQuantizeLSTM".split()
-)
+_INT8 = {"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"} | {
+    f"{RUNTIME_DOMAIN}.{name}"
+    for name in "DynamicQuantizeMatMul QGemm MatMulIntegerToFloat DynamicQuantizeLSTM "
+    "QLinearConv".split()
+}
 # Products that this module has no formula for.
-_UNCOUNTED = frozenset(
-    "Attention MultiHeadAttention GroupQueryAttention QAttention Einsum MatMulBnb4".split()
-)
+_UNCOUNTED = {"Attention", "Einsum"} | {
+    f"{RUNTIME_DOMAIN}.{name}"
+    for name in "Attention MultiHeadAttention GroupQueryAttention QAttention MatMulBnb4".split()
+}
 
 
 def count(model: onnx.ModelProto, inputs: Mapping[str, Shape]) -> Work:
@@ -127,7 +130,7 @@ def _extents(graph: onnx.GraphProto) -> dict[str, _Extent]:
 def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        if node.op_type == "Constant":
+        if operator_of(node) == "Constant":
             tensors = [item.t for item in node.attribute if item.HasField("t")]
             constants.update(zip(node.output, tensors, strict=False))
     return constants
@@ -144,29 +147,27 @@ def _count(
     made |= {item.name for item in graph.input}
     outer = {name: item for name, item in constants_around.items() if name not in made}
     constants = {**outer, **_constants(graph)}
-    dequantised = {
-        name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.output
-    }
+    dequantised = {n.output[0] for n in graph.node if operator_of(n) == "DequantizeLinear"}
     tally = _Tally()
     for node in graph.node:
         for name in constants.keys() & set(node.input):
             read = _bytes(scope[name])
-            if node.op_type == "Gather" and name == node.input[0]:
+            if operator_of(node) == "Gather" and name == node.input[0]:
                 read = min(read, _bytes(scope.get(node.output[0])))
             tally.weights[name] = max(read, tally.weights.get(name, 0))
         operations = _operations(node, scope)
         if operations is None:
             tally.unknown += 1
         elif operations:
-            tally.by_operator[node.op_type] += operations
-            if node.op_type in _INT8 or dequantised.issuperset(node.input[:2]):
+            tally.by_operator[operator_name(node)] += operations
+            if operator_of(node) in _INT8 or dequantised.issuperset(node.input[:2]):
                 tally.int8_operations += operations
         bodies = [
             _count(inner, scope, constants)
             for attribute in node.attribute
             for inner in ([attribute.g] if attribute.HasField("g") else [*attribute.graphs])
         ]
-        if node.op_type == "If":
+        if operator_of(node) == "If":
             bodies = [max(bodies, key=lambda body: body.by_operator.total())]
         for body in bodies:
             tally.add(body)
@@ -175,9 +176,9 @@ def _count(
 
 def _operations(node: onnx.NodeProto, scope: Mapping[str, _Extent]) -> int | None:
     """Returns the operations of a product, 0 of another node, None where they are not known."""
-    if node.op_type in _UNCOUNTED:
+    if operator_of(node) in _UNCOUNTED:
         return None
-    formula = _FORMULAS.get(node.op_type)
+    formula = _FORMULAS.get(operator_of(node))
     if formula is None:
         return 0
     places = [scope.get(name) for name in (*node.input, *node.output[:1])]
@@ -226,13 +227,19 @@ def _recurrent(_: Mapping[str, Any], inputs: Sequence[Shape], __: Shape) -> int:
     return 2 * steps * samples * directions * gates * (features + hidden)
 
 
-_FORMULAS: Mapping[str, _Formula] = {
-    **dict.fromkeys(("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"), _product),
+_OWN_FORMULAS: Mapping[str, _Formula] = {
     **dict.fromkeys(("FusedMatMul", "DynamicQuantizeMatMul", "TransposeMatMul"), _product),
-    **dict.fromkeys(("Gemm", "FusedGemm", "QGemm"), _product),
+    **dict.fromkeys(("MatMulIntegerToFloat", "FusedGemm", "QGemm"), _product),
     "MatMulNBits": _packed_product,
-    **dict.fromkeys(("Conv", "FusedConv", "NhwcFusedConv", "ConvInteger"), _convolution(1)),
+    **dict.fromkeys(("FusedConv", "NhwcFusedConv"), _convolution(1)),
+    "QLinearConv": _convolution(3),
+    "DynamicQuantizeLSTM": _recurrent,
+}
+_FORMULAS: Mapping[str, _Formula] = {
+    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul", "Gemm"), _product),
+    **dict.fromkeys(("Conv", "ConvInteger"), _convolution(1)),
     "QLinearConv": _convolution(3),
     "ConvTranspose": _transposed_convolution,
-    **dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), _recurrent),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
+    **{f"{RUNTIME_DOMAIN}.{name}": formula for name, formula in _OWN_FORMULAS.items()},
 }

@@ -6,25 +6,26 @@ the state that an operator hands on. An output that carries one input is its nex
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx
 
 from autotune.deploy.decoder import Decoder, Port, decoder_of, fits, pairs_by_name
+from autotune.facts.graphs import operator_of
 
 # Operators that hand a state on: (input, output) by number, and the axis along which it grows.
 _HANDED_ON: Mapping[str, tuple[tuple[tuple[int, int], ...], int | None]] = {
-    "GroupQueryAttention": (((3, 1), (4, 2)), 2),
-    "MultiHeadAttention": (((6, 1), (7, 2)), 2),
-    "DecoderMaskedMultiHeadAttention": (((5, 1), (6, 2)), 2),
+    "com.microsoft.GroupQueryAttention": (((3, 1), (4, 2)), 2),
+    "com.microsoft.MultiHeadAttention": (((6, 1), (7, 2)), 2),
+    "com.microsoft.DecoderMaskedMultiHeadAttention": (((5, 1), (6, 2)), 2),
+    # the operator of ONNX takes both caches, that of ONNX Runtime one tensor for both
+    "Attention": (((4, 1), (5, 2)), 2),
+    "com.microsoft.Attention": (((4, 1),), 3),
     "LSTM": (((5, 1), (6, 2)), None),
     "GRU": (((5, 1),), None),
     "RNN": (((5, 1),), None),
-    "LinearAttention": (((3, 1),), None),
-    "CausalConvWithState": (((3, 1),), None),
+    "com.microsoft.LinearAttention": (((3, 1),), None),
+    "com.microsoft.CausalConvWithState": (((3, 1),), None),
 }
-# The operator of ONNX takes both caches, that of ONNX Runtime one tensor for both.
-_ATTENTION = {"": (((4, 1), (5, 2)), 2), "com.microsoft": (((4, 1),), 3)}
 # Their first input goes on with its numbers; where axes move, the one along which it grows is lost.
 _KEEP = frozenset({"Identity", "Cast", "Dropout"})
 _MOVE = frozenset(
@@ -167,7 +168,7 @@ def _walk_inner(
 
     The state of a Scan, and what a Loop carries on, come first among inputs and outputs.
     """
-    first = {"Loop": 2, "Scan": 0}.get(node.op_type)
+    first = {"Loop": 2, "Scan": 0}.get(operator_of(node))
     for graph in graphs:
         within = reach.inner()
         if first is not None:
@@ -175,7 +176,7 @@ def _walk_inner(
                 within.carried[item.name] = dict(reach.carried.get(name, {}))
                 within.computed[item.name] = set(reach.computed.get(name, set()))
         _walk(graph, within)
-        skipped = 1 if node.op_type == "Loop" else 0  # the condition
+        skipped = 1 if operator_of(node) == "Loop" else 0  # the condition
         for item, name in zip(graph.output[skipped:], node.output, strict=False):
             reach.carried.setdefault(name, {}).update(within.carried.get(item.name, {}))
             known = reach.computed.setdefault(name, set(depends))
@@ -184,7 +185,7 @@ def _walk_inner(
 
 def _carried(node: onnx.NodeProto, reach: _Reach) -> dict[int, _Carried]:
     """Returns what each output of a node carries, by its number."""
-    kind, axis = node.op_type, None
+    kind, axis = operator_of(node), None
     of = [reach.carried.get(name, {}) for name in node.input]
     if kind in _KEEP:
         return {0: of[0]}
@@ -201,12 +202,9 @@ def _carried(node: onnx.NodeProto, reach: _Reach) -> dict[int, _Carried]:
         return {0: {name: None if together else axis for c in grows for name in c}}
     if kind == "Where":
         return {0: {name: grown for carried in of for name, grown in carried.items()}}
-    places: Any = _HANDED_ON.get(kind)
-    if kind == "Attention":
-        places = _ATTENTION.get(node.domain)
-    if places is None:
+    if kind not in _HANDED_ON:
         return {}
-    numbers, axis = places
+    numbers, axis = _HANDED_ON[kind]
     return {out: dict.fromkeys(of[place], axis) for place, out in numbers if place < len(of)}
 
 

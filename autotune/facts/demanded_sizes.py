@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 
-from autotune.facts.graphs import all_graphs, all_nodes
+from autotune.facts.graphs import RUNTIME_DOMAIN, all_graphs, all_nodes, operator_of
 from autotune.facts.model_facts import Dimension, Tensor
 from autotune.facts.usual_sizes import is_name
 
@@ -23,25 +23,33 @@ LARGEST_VALUE = 4096
 
 # Where products take their data and their weights.
 _CONVOLUTIONS: Mapping[str, tuple[int, int]] = {
-    **dict.fromkeys(("Conv", "ConvInteger", "FusedConv", "NhwcFusedConv"), (0, 1)),
-    **dict.fromkeys(("ConvTranspose",), (0, 1)),
+    **dict.fromkeys(
+        ("Conv", "ConvInteger", "ConvTranspose", f"{RUNTIME_DOMAIN}.FusedConv"), (0, 1)
+    ),
     "QLinearConv": (0, 3),
 }
 _MATRIX_PRODUCTS: Mapping[str, tuple[int, int]] = {
-    **dict.fromkeys(("MatMul", "MatMulInteger", "FusedMatMul", "DynamicQuantizeMatMul"), (0, 1)),
-    **dict.fromkeys(("MatMulIntegerToFloat", "Attention"), (0, 1)),
+    **dict.fromkeys(("MatMul", "MatMulInteger"), (0, 1)),
+    **{
+        f"{RUNTIME_DOMAIN}.{name}": (0, 1)
+        for name in ("FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "Attention")
+    },
     "QLinearMatMul": (0, 3),
 }
-_RECURRENT = frozenset({"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"})
+_PACKED_PRODUCT = f"{RUNTIME_DOMAIN}.MatMulNBits"
+_INT8_LSTM = f"{RUNTIME_DOMAIN}.DynamicQuantizeLSTM"
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN", _INT8_LSTM})
 # The axis that has as many entries as the scale, and where the scale is.
 _NORMALISATIONS: Mapping[str, tuple[int, int]] = {
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), (1, 1)),
     **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization"), (-1, 1)),
-    "SkipLayerNormalization": (-1, 2),
+    f"{RUNTIME_DOMAIN}.SkipLayerNormalization": (-1, 2),
 }
 ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div"})
 """Operators of two numbers each."""
 
+_TREES_AND_MORE = "ai.onnx.ml."
+_LINEAR = ("ai.onnx.ml.LinearRegressor", "ai.onnx.ml.LinearClassifier")
 # Attributes of ai.onnx.ml's operators with an entry for each feature.
 _FEATURES = ("offset", "scale", "imputed_value_floats", "imputed_value_int64s")
 
@@ -97,7 +105,7 @@ def _demands(
     node: onnx.NodeProto, shapes: Mapping[str, Shape]
 ) -> Iterator[tuple[Dimension, Dimension]]:
     """Yields dimensions that a node wants to be of one size, what is open first."""
-    kind = node.op_type
+    kind = operator_of(node)
     sizes = partial(_size, node, shapes)
     if kind in _CONVOLUTIONS:
         data, weight = _CONVOLUTIONS[kind]
@@ -109,7 +117,7 @@ def _demands(
         left, right = _MATRIX_PRODUCTS[kind]
         yield sizes(left, -1), sizes(right, -2)
         yield sizes(right, -2), sizes(left, -1)
-    elif kind == "MatMulNBits":
+    elif kind == _PACKED_PRODUCT:
         yield sizes(0, -1), attribute_of(node, "K", 0)
     elif kind == "Gemm":
         left, right = attribute_of(node, "transA", 0), attribute_of(node, "transB", 0)
@@ -122,7 +130,7 @@ def _demands(
         yield sizes(0, axis), sizes(scale, -1)
     elif kind in ELEMENTWISE:
         yield from _elementwise(node, shapes)
-    elif node.domain == "ai.onnx.ml":
+    elif kind.startswith(_TREES_AND_MORE):
         yield sizes(0, 1), _features(node)
 
 
@@ -134,7 +142,7 @@ def _size(node: onnx.NodeProto, shapes: Mapping[str, Shape], place: int, axis: i
 def _recurrent(
     node: onnx.NodeProto, sizes: Callable[[int, int], Dimension]
 ) -> Iterator[tuple[Dimension, Dimension]]:
-    yield sizes(0, 2), sizes(1, 1 if node.op_type == "DynamicQuantizeLSTM" else 2)
+    yield sizes(0, 2), sizes(1, 1 if operator_of(node) == _INT8_LSTM else 2)
     is_double = attribute_of(node, "direction", b"") == b"bidirectional"
     for place in (5, 6):  # the states
         yield sizes(place, 2), attribute_of(node, "hidden_size", 0)
@@ -159,7 +167,7 @@ def _features(node: onnx.NodeProto) -> int | None:
     for name in _FEATURES:
         if len(values := attribute_of(node, name, ())) > 1:
             return len(values)
-    if node.op_type in ("LinearRegressor", "LinearClassifier"):
+    if operator_of(node) in _LINEAR:
         rows = len(attribute_of(node, "intercepts", ())) or attribute_of(node, "targets", 1)
         return len(attribute_of(node, "coefficients", ())) // max(1, int(rows)) or None
     return None

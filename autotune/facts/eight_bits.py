@@ -14,19 +14,24 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from autotune.facts.graphs import all_graphs, all_nodes
+from autotune.facts.graphs import RUNTIME_DOMAIN, all_graphs, all_nodes, operator_of
 
 _LARGEST_SAFE = 64
+_NHWC_CONVOLUTION = f"{RUNTIME_DOMAIN}.QLinearConv"
+_DEQUANTISE = ("DequantizeLinear", f"{RUNTIME_DOMAIN}.DequantizeLinear")
 _QDQ_PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
 # Positions of the weights and of the zero point of the activations.
 _INTEGER_PRODUCTS: Mapping[str, tuple[int, int]] = {
-    **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QGemm"), (3, 2)),
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul", _NHWC_CONVOLUTION), (3, 2)),
+    f"{RUNTIME_DOMAIN}.QGemm": (3, 2),
     **dict.fromkeys(("MatMulInteger", "ConvInteger"), (1, 2)),
-    **dict.fromkeys(("DynamicQuantizeMatMul", "MatMulIntegerToFloat"), (1, -1)),
-    **dict.fromkeys(("DynamicQuantizeLSTM", "QAttention"), (1, -1)),
+    f"{RUNTIME_DOMAIN}.DynamicQuantizeMatMul": (1, -1),
+    f"{RUNTIME_DOMAIN}.MatMulIntegerToFloat": (1, -1),
+    f"{RUNTIME_DOMAIN}.DynamicQuantizeLSTM": (1, -1),
+    f"{RUNTIME_DOMAIN}.QAttention": (1, -1),
 }
 # Weights in blocks of few bits are multiplied with activations of eight bits.
-_EIGHT_BIT_NODES = frozenset({*_INTEGER_PRODUCTS, "MatMulNBits"})
+_EIGHT_BIT_NODES = frozenset({*_INTEGER_PRODUCTS, f"{RUNTIME_DOMAIN}.MatMulNBits"})
 
 
 class SignedProduct(NamedTuple):
@@ -65,12 +70,12 @@ def exactness_reaches(product: SignedProduct) -> bool:
     ONNX Runtime leaves out the convolutions that it has turned to the layout NHWC itself
     (``Avx2WeightS8ToU8Transformer`` of 1.32).
     """
-    return (product.node.domain, product.node.op_type) != ("com.microsoft", "QLinearConv")
+    return operator_of(product.node) != _NHWC_CONVOLUTION
 
 
 def computes_in_eight_bits(node: onnx.NodeProto) -> bool:
     """Returns whether a node rounds to eight bits, or takes integers as factors."""
-    return node.op_type in _EIGHT_BIT_NODES or "QuantizeLinear" in node.op_type
+    return operator_of(node) in _EIGHT_BIT_NODES or "QuantizeLinear" in operator_of(node)
 
 
 def _signed_weight(
@@ -79,16 +84,16 @@ def _signed_weight(
     producers: Mapping[str, onnx.NodeProto],
 ) -> TensorProto | None:
     """Returns the int8 weight of a product with uint8 activations; None for any other node."""
-    if node.op_type in _INTEGER_PRODUCTS:
-        place, zero_place = _INTEGER_PRODUCTS[node.op_type]
+    if operator_of(node) in _INTEGER_PRODUCTS:
+        place, zero_place = _INTEGER_PRODUCTS[operator_of(node)]
         weight = constants.get(_input(node, place))
         zero = constants.get(_input(node, zero_place))
         # activations without a zero point among the constants are unsigned: so ONNX defines it
         if zero is not None and zero.data_type != TensorProto.UINT8:
             return None
-    elif node.op_type in _QDQ_PRODUCTS:
+    elif operator_of(node) in _QDQ_PRODUCTS:
         pair = [producers.get(name) for name in node.input[:2]]
-        if any(producer is None or producer.op_type != "DequantizeLinear" for producer in pair):
+        if any(producer is None or operator_of(producer) not in _DEQUANTISE for producer in pair):
             return None
         dequantised = pair[1]
         assert dequantised is not None

@@ -18,7 +18,7 @@ from autotune.facts.demanded_sizes import (
     inferred_shapes,
     symbol_of,
 )
-from autotune.facts.graphs import all_graphs
+from autotune.facts.graphs import all_graphs, operator_of
 from autotune.facts.model_facts import Axis, Span, Tensor
 
 # The inputs of a node whose numbers come out as they went in.
@@ -27,7 +27,7 @@ _PASSED_ON: Mapping[str, tuple[int, ...]] = {
         """
         Cast Reshape Squeeze Unsqueeze Flatten Identity Transpose Expand Slice Split Tile Gather
         GatherElements GatherND Pad Clip Abs Relu QuantizeLinear DequantizeLinear ReverseSequence
-        Compress DepthToSpace SpaceToDepth Add Sub
+        Compress DepthToSpace SpaceToDepth Add Sub com.microsoft.DequantizeLinear
         """.split(),
         (0,),
     ),
@@ -40,10 +40,10 @@ _PICKERS: Mapping[str, tuple[int, int, str, int]] = {
     "GatherElements": (0, 1, "axis", 0),
     "ScatterElements": (0, 1, "axis", 0),
     "Scatter": (0, 1, "axis", 0),
-    "GatherBlockQuantized": (0, 1, "gather_axis", 0),
-    "ArrayFeatureExtractor": (0, 1, "", -1),
-    "EmbedLayerNormalization": (2, 0, "", 0),
-    "QEmbedLayerNormalization": (2, 0, "", 0),
+    "com.microsoft.GatherBlockQuantized": (0, 1, "gather_axis", 0),
+    "ai.onnx.ml.ArrayFeatureExtractor": (0, 1, "", -1),
+    "com.microsoft.EmbedLayerNormalization": (2, 0, "", 0),
+    "com.microsoft.QEmbedLayerNormalization": (2, 0, "", 0),
 }
 _POINT_PICKERS = frozenset({"GatherND", "ScatterND"})
 # Attributes of operators that tell texts apart.
@@ -138,20 +138,22 @@ class _Uses:
             self._scale(node)
             inner = [g for item in node.attribute for g in (item.g, *item.graphs) if g.node]
             for body in inner:
-                first = {"Loop": 2}.get(node.op_type, 0)
+                is_loop = operator_of(node) == "Loop"
+                first = 2 if is_loop else 0
                 for item, name in zip(body.input[first:], node.input[first:], strict=False):
                     if name in self.origins:
                         self.origins[item.name] = self.origins[name]
                 self.walk(body)
-                skipped = 1 if node.op_type == "Loop" else 0
+                skipped = 1 if is_loop else 0
                 for item, name in zip(body.output[skipped:], node.output, strict=False):
                     if item.name in self.origins:
                         self.origins.setdefault(name, {}).update(self.origins[item.name])
             self._pass_on(node)
 
     def _pass_on(self, node: onnx.NodeProto) -> None:
-        places = _PASSED_ON.get(node.op_type, ())
-        if node.op_type in ("Add", "Sub"):
+        kind = operator_of(node)
+        places = _PASSED_ON.get(kind, ())
+        if kind in ("Add", "Sub"):
             places = tuple(i for i in (0, 1) if node.input[1 - i] in self.constants)
         carried: dict[str, float] = {}
         for place in places:
@@ -159,26 +161,27 @@ class _Uses:
                 carried |= self.origins.get(node.input[place], {})
         if not carried:
             return
-        if node.op_type in ("Add", "Sub"):
+        if kind in ("Add", "Sub"):
             constant = self.constants[node.input[1 - places[0]]]
             if constant.size != 1 or constant.dtype.kind not in "iuf":
                 return
-            summand = float(constant.item()) * (1 if node.op_type == "Add" else -1)
+            summand = float(constant.item()) * (1 if kind == "Add" else -1)
             carried = {name: added + summand for name, added in carried.items()}
         for name in node.output:
             self.origins[name] = dict(carried)
 
     def _index(self, node: onnx.NodeProto) -> None:
         """Notes which inputs index the rows of what."""
-        if node.op_type in _PICKERS:
-            data, indices, attribute, axis = _PICKERS[node.op_type]
+        kind = operator_of(node)
+        if kind in _PICKERS:
+            data, indices, attribute, axis = _PICKERS[kind]
             self._bound(node, data, indices, attribute_of(node, attribute, axis))
-            if node.op_type.endswith("EmbedLayerNormalization"):
+            if kind.endswith("EmbedLayerNormalization"):
                 self._bound(node, 4, 1, 0)
-        elif node.op_type in _POINT_PICKERS:
+        elif kind in _POINT_PICKERS:
             for axis in reversed(range(len(self._shape(node, 0)))):
                 self._bound(node, 0, 1, axis)
-        elif node.op_type == "OneHot" and node.input[1] in self.constants:
+        elif kind == "OneHot" and node.input[1] in self.constants:
             depth = int(np.ravel(self.constants[node.input[1]])[0])
             self._bound_by(node.input[0], depth)
 
@@ -223,7 +226,7 @@ class _Uses:
 
     def _step(self, node: onnx.NodeProto, place: int) -> tuple[float, float] | None:
         """Returns the factor and the summand of a node; None where it does something else."""
-        kind = node.op_type
+        kind = operator_of(node)
         if kind == "BatchNormalization" and place == 0:
             values = [self.constants[name] for name in node.input[1:5] if name in self.constants]
             if len(values) < 4:

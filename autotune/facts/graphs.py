@@ -4,6 +4,26 @@ from collections.abc import Iterator
 
 import onnx
 
+ONNX_DOMAINS = ("", "ai.onnx")
+"""The names of the domain of ONNX's own operators."""
+
+RUNTIME_DOMAIN = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+
+
+def operator_of(node: onnx.NodeProto) -> str:
+    """Returns what a node is: its type, behind its domain where that is not ONNX's own.
+
+    Nothing else reads the type of a node: a function of the model, or an operator of another
+    domain, may have the name of one of ONNX's.
+    """
+    return node.op_type if node.domain in ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
+
+
+def operator_name(node: onnx.NodeProto) -> str:
+    """Returns the type of a node without its domain, to be shown."""
+    return str(node.op_type)
+
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yields the graph and every graph inside its nodes."""

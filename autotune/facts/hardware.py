@@ -15,8 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from autotune.deploy import cpu
+from autotune.deploy import cgroups, cpu
 from autotune.facts.runtime import Runtime
+from autotune.process import memory
 from autotune.process.child import child_environment
 
 _THERMAL = Path("/sys/devices/system/cpu")
@@ -100,8 +101,8 @@ def hardware() -> Hardware:
         logical_cores=logical,
         physical_cores=psutil.cpu_count(logical=False) or logical,
         usable_cores=cpu.usable_cores(),
-        quota_cores=cpu.cgroup_quota(),
-        memory_mib=psutil.virtual_memory().total >> 20,
+        quota_cores=cgroups.cpu_quota(),
+        memory_mib=memory.usable_mib(),
         gpus=_gpus(),
         system=f"{platform.system()} {platform.release().split('.')[0]}",
     )

@@ -14,7 +14,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import external_data_helper, helper, numpy_helper
 
-from autotune.facts.graphs import all_graphs, all_nodes
+from autotune.facts.graphs import RUNTIME_DOMAIN, all_graphs, all_nodes, operator_of
 
 # The first version in which an initializer is no input of its graph.
 _IR_OF_PLAIN_INITIALIZERS = 4
@@ -36,7 +36,7 @@ _WEIGHTS_OF: Mapping[str, tuple[int, ...]] = {
     "LSTM": (1, 2, 3),
     "GRU": (1, 2, 3),
     "RNN": (1, 2, 3),
-    "Attention": (1, 2),
+    f"{RUNTIME_DOMAIN}.Attention": (1, 2),
     "BatchNormalization": (1, 2, 3, 4),
     "InstanceNormalization": (1, 2),
     "LayerNormalization": (1, 2),
@@ -46,7 +46,7 @@ _WEIGHTS_OF: Mapping[str, tuple[int, ...]] = {
 # A smaller table is not worth its scales.
 _SMALLEST_TABLE = 1024
 # What ONNX Runtime's tools quantise where its weight is constant.
-_QUANTISED = ("Conv", "MatMul", "Gemm", "LSTM", "Attention")
+_QUANTISED = ("Conv", "MatMul", "Gemm", "LSTM", f"{RUNTIME_DOMAIN}.Attention")
 # Nodes that lie between a stored weight and the product that takes it.
 _FOLDED = frozenset({"Cast", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"})
 _ELEMENTWISE = frozenset({"Cast", "Identity"})
@@ -80,7 +80,7 @@ def _constant_defaults(model: onnx.ModelProto) -> set[str]:
     taken_as_weights = {
         node.input[i]
         for node in all_nodes(model.graph)
-        for i in _WEIGHTS_OF.get(node.op_type, ())
+        for i in _WEIGHTS_OF.get(operator_of(node), ())
         if i < len(node.input)
     }
     if model.ir_version < _IR_OF_PLAIN_INITIALIZERS:
@@ -96,7 +96,7 @@ def _without_constants(graph: onnx.GraphProto) -> bool:
     kept = []
     for node in graph.node:
         # a subgraph may not return an initializer everywhere
-        is_plain = node.op_type == "Constant" and node.output[0] not in outputs
+        is_plain = operator_of(node) == "Constant" and node.output[0] not in outputs
         tensor = _constant(node) if is_plain else None
         if tensor is None:
             kept.append(node)
@@ -158,8 +158,8 @@ def _count(
             kind = cast[0] if cast else constants.get(node.input[0], onnx.TensorProto.UNDEFINED)
             constants.update(dict.fromkeys(node.output, kind))
         weight = node.input[1] if len(node.input) > 1 else ""
-        if node.op_type in _QUANTISED and constants.get(weight) == onnx.TensorProto.FLOAT:
-            counts[node.op_type] += 1
+        if operator_of(node) in _QUANTISED and constants.get(weight) == onnx.TensorProto.FLOAT:
+            counts[operator_of(node)] += 1
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
                 _count(body, constants, inner, inner)
@@ -189,9 +189,9 @@ def _large_tables(graph: onnx.GraphProto) -> set[str]:
         and element_count(item) >= _SMALLEST_TABLE
     }
     for node in graph.node:
-        if node.op_type == "Transpose" and node.input[0] in kinds:  # a tied table
+        if operator_of(node) == "Transpose" and node.input[0] in kinds:  # a tied table
             kinds[node.output[0]] = kinds[node.input[0]]
-        if node.op_type in _ELEMENTWISE and node.input[0] in kinds:
+        if operator_of(node) in _ELEMENTWISE and node.input[0] in kinds:
             cast = [item.i for item in node.attribute if item.name == "to"]
             kinds[node.output[0]] = cast[0] if cast else kinds[node.input[0]]
     return {name for name, kind in kinds.items() if kind == onnx.TensorProto.FLOAT}
@@ -200,7 +200,7 @@ def _large_tables(graph: onnx.GraphProto) -> set[str]:
 def _takes_rows(node: onnx.NodeProto, tables: Container[str]) -> bool:
     """Returns whether a node takes rows of one of these tables."""
     is_rows = not any(item.name == "axis" and item.i != 0 for item in node.attribute)
-    return node.op_type == "Gather" and is_rows and node.input[0] in tables
+    return operator_of(node) == "Gather" and is_rows and node.input[0] in tables
 
 
 def read(tensor: onnx.TensorProto, folder: Path) -> NDArray[Any]:
@@ -245,7 +245,7 @@ def fold_constants(model: onnx.ModelProto) -> None:
     sources: set[str] = set()
     for node in model.graph.node:
         is_constant = all(name in arrays for name in node.input if name)
-        if node.op_type not in _FOLDED or not is_constant or node.output[0] in outputs:
+        if operator_of(node) not in _FOLDED or not is_constant or node.output[0] in outputs:
             kept.append(node)
             continue
         values = {name: numpy_helper.to_array(arrays[name]) for name in node.input if name}

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import onnx
 
 from autotune.facts.feeds import Feed
-from autotune.facts.graphs import taken_by
+from autotune.facts.graphs import operator_of, taken_by
 from autotune.graph.calibration import quantisable_types
-from autotune.graph.node_times import MOVES, Executed, execute, marked
+from autotune.graph.node_times import MOVES, REORDERS, Executed, execute, marked
 
 Quantise = Callable[[onnx.ModelProto, Mapping[str, str], Path], None]
 """Writes a copy of a model in eight bits; it gets the copy, the new names of what was renamed in
@@ -132,7 +132,7 @@ def times_of(
             if item.source is not None:
                 elements[item.source] = max(elements[item.source], item.elements)
                 if executed is in_int8 and item.in_eight_bits:
-                    has_kernel[unit] |= nodes[place].op_type in quantised
+                    has_kernel[unit] |= operator_of(nodes[place]) in quantised
     for unit, known in enumerate(has_kernel):
         if not known:
             int8_us[unit] = NEVER_US
@@ -158,14 +158,14 @@ def _units(
     head = {i: i for i in own}
     for i in sorted(own):
         # a kernel of the node's own type computes nothing before it
-        waiting = [] if nodes[i].op_type in PRODUCTS | {own[i]} else [i]
+        waiting = [] if operator_of(nodes[i]) in PRODUCTS | {own[i]} else [i]
         while waiting:
             for name in nodes[waiting.pop()].input:
                 before = producers.get(name)
                 if before is None or before in head:
                     continue
                 head[before] = i
-                if nodes[before].op_type not in PRODUCTS:
+                if operator_of(nodes[before]) not in PRODUCTS:
                     waiting.append(before)
     for i, node in enumerate(nodes):
         if i not in head:
@@ -205,7 +205,7 @@ def _crossing(executed: Iterable[Executed]) -> LinearTime:
             elements[item.operator] += item.elements
     rates = {name: times[name] / elements[name] for name in times}
     kind = max(rates.get("QuantizeLinear", 0.0), rates.get("DequantizeLinear", 0.0))
-    layout = max(rates.get("ReorderInput", 0.0), rates.get("ReorderOutput", 0.0))
+    layout = max(rates.get(name, 0.0) for name in REORDERS)
     return LinearTime(_LAYOUTS * median(least_us), _LAYOUTS * (kind + layout))
 
 

@@ -1,8 +1,4 @@
-"""The ranges of activations, from the calibration samples.
-
-ONNX Runtime's calibrators look at the tensors. One histogram of absolute values serves all methods
-but the extremes.
-"""
+"""The ranges of activations, from the calibration samples, by ONNX Runtime's calibrators."""
 
 import contextlib
 import tempfile
@@ -23,18 +19,9 @@ Array = NDArray[Any]
 Ranges = dict[str, list[Any]]
 """The type, the lowest and the highest value of each tensor, by its name."""
 
-_MINMAX, _HISTOGRAM = "minmax", "histogram"
-_PERCENTILE, _LEAST_SQUARES = "percentile", "least_squares"
+_MINMAX = "minmax"
 # Histograms of more samples take minutes.
 _HISTOGRAM_SAMPLES = 16
-# Shares of the largest absolute value that are tried as the limit.
-_LIMITS = np.linspace(0.02, 1.0, 99)
-_STEPS = 255
-
-
-def source_of(method: str) -> str:
-    """Returns what a value of ``calibration`` is taken from; one source serves several values."""
-    return _MINMAX if method == _MINMAX else _HISTOGRAM
 
 
 def quantisable_types() -> list[str]:
@@ -57,24 +44,21 @@ class CalibrationReader:
         return None if feed is None else dict(feed)
 
 
-def activation_ranges(path: Path, samples: Sequence[Feed], source: str) -> dict[str, Ranges]:
-    """Returns the ranges of all tensors that can be quantised, by the values of ``calibration``.
+def activation_ranges(path: Path, samples: Sequence[Feed], method: str) -> Ranges:
+    """Returns the ranges of all tensors that can be quantised.
+
+    That of a tensor with values that are not finite is not finite either.
 
     Args:
         path: The model; a file of the same name is written beside it for a while.
-        source: What :func:`source_of` returns; all values of ``calibration`` that it serves are
-            returned.
-
-    Returns:
-        The ranges for each value of ``calibration``. That of a tensor with values that are not
-        finite is not finite either.
+        method: A value of ``calibration``: the extremes, or ONNX Runtime's percentile of 99.999.
     """
     from onnxruntime.quantization import CalibrationMethod
     from onnxruntime.quantization.calibrate import create_calibrator
 
-    is_minmax = source == _MINMAX
-    seen = _Seen()
-    with silent_tools(), seen.noted(), tempfile.TemporaryDirectory() as folder:
+    is_minmax = method == _MINMAX
+    not_finite: set[str] = set()
+    with silent_tools(), _finite_alone(not_finite), tempfile.TemporaryDirectory() as folder:
         calibrator = create_calibrator(
             path,
             quantisable_types(),
@@ -83,54 +67,36 @@ def activation_ranges(path: Path, samples: Sequence[Feed], source: str) -> dict[
                 CalibrationMethod.MinMax if is_minmax else CalibrationMethod.Percentile
             ),
         )
-        for group in _groups(samples, source):
+        for group in _groups(samples, method):
             calibrator.collect_data(CalibrationReader(group))
-        if is_minmax:
-            return {_MINMAX: _as_records(calibrator.compute_data())}
-        ranges = {_PERCENTILE: _as_records(calibrator.compute_data())}  # ONNX Runtime's own: 99.999
-        histograms = calibrator.collector.get_histogram_dict()
-    ranges[_LEAST_SQUARES] = {
-        name: _least_squares(counts, edges, low, high, seen.zeros.get(name, 0))
-        for name, (counts, edges, low, high) in histograms.items()
-    }
-    return {method: _marked(seen.not_finite, own) for method, own in ranges.items()}
+        ranges = _as_records(calibrator.compute_data())
+    return _marked(not_finite, ranges)
 
 
-class _Seen:
-    """What a histogram does not say of its tensors.
+@contextlib.contextmanager
+def _finite_alone(not_finite: set[str]) -> Iterator[None]:
+    """Lets the tools make histograms of tensors with infinite values, and of changing shapes.
 
-    Attributes:
-        not_finite: Names of the tensors with values that are not finite.
+    A mask adds minus infinity to what attention must not see, and the shape of a tensor may depend
+    on the values of the inputs. The tools fail with both. The names of tensors with values that are
+    not finite are added to `not_finite`.
     """
+    from onnxruntime.quantization.calibrate import HistogramCollector
 
-    def __init__(self) -> None:
-        self.not_finite: set[str] = set()
-        self.zeros: dict[str, int] = {}
+    original = HistogramCollector.collect
 
-    @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
-        """Lets the tools make histograms of tensors with infinite values, and of changing shapes.
+    def collect(collector: Any, arrays_by_name: Mapping[str, Sequence[Array]]) -> None:
+        # one tensor after the other: all of them, copied, would take as much memory again
+        for name, arrays in arrays_by_name.items():
+            values = np.concatenate([np.ravel(array) for array in arrays])
+            finite = values[np.isfinite(values)]
+            if len(finite) < len(values):
+                not_finite.add(name)
+            kept = finite if len(finite) else np.zeros(1, values.dtype)
+            original(collector, {name: kept})
 
-        A mask adds minus infinity to what attention must not see, and the shape of a tensor may
-        depend on the values of the inputs. The tools fail with both.
-        """
-        from onnxruntime.quantization.calibrate import HistogramCollector
-
-        original = HistogramCollector.collect
-
-        def collect(collector: Any, arrays_by_name: Mapping[str, Sequence[Array]]) -> None:
-            # one tensor after the other: all of them, copied, would take as much memory again
-            for name, arrays in arrays_by_name.items():
-                values = np.concatenate([np.ravel(array) for array in arrays])
-                finite = values[np.isfinite(values)]
-                if len(finite) < len(values):
-                    self.not_finite.add(name)
-                self.zeros[name] = self.zeros.get(name, 0) + int((finite == 0).sum())
-                kept = finite if len(finite) else np.zeros(1, values.dtype)
-                original(collector, {name: kept})
-
-        with patch.object(HistogramCollector, "collect", collect):
-            yield
+    with patch.object(HistogramCollector, "collect", collect):
+        yield
 
 
 def _marked(not_finite: Collection[str], ranges: Ranges) -> Ranges:
@@ -139,7 +105,7 @@ def _marked(not_finite: Collection[str], ranges: Ranges) -> Ranges:
     return {name: endless if name in not_finite else item for name, item in ranges.items()}
 
 
-def _groups(samples: Sequence[Feed], source: str) -> list[list[Feed]]:
+def _groups(samples: Sequence[Feed], method: str) -> list[list[Feed]]:
     """Returns the samples that a calibrator gets together.
 
     One at a time needs the least memory, and is the only way for samples that differ in shape. But
@@ -147,7 +113,7 @@ def _groups(samples: Sequence[Feed], source: str) -> list[list[Feed]]:
     not in the next, ends in "Too many bins for data range", or in bins without number.
     """
     groups = [[feed] for feed in samples]
-    if source == _MINMAX:
+    if method == _MINMAX:
         return groups
     groups = groups[:_HISTOGRAM_SAMPLES]
     shapes = {tuple((name, array.shape) for name, array in group[0].items()) for group in groups}
@@ -162,27 +128,3 @@ def _as_records(tensors: Any) -> Ranges:
 def _record(low: Any, high: Any) -> list[Any]:
     low, high = np.asarray(low), np.asarray(high)
     return [str(low.dtype), low.tolist(), high.tolist()]
-
-
-def _least_squares(counts: Array, edges: Array, lowest: Any, highest: Any, zeros: int) -> list[Any]:
-    """Returns the range that rounds the values of a histogram with the least squared error.
-
-    Values within the range lose a twelfth of the squared step on average, values beyond it what
-    they lie beyond. Exact zeros lose nothing: every range holds zero.
-    """
-    if lowest == highest:  # one value in all samples, as with the other methods
-        return _record(lowest, highest)
-    low, high = float(min(lowest, 0)), float(max(highest, 0))
-    inexact = counts.astype(np.float64)
-    inexact[0] = max(inexact[0] - zeros, 0.0)
-    values = (edges[:-1].astype(np.float64) + edges[1:]) / 2
-    limits = max(-low, high) * _LIMITS
-    steps = (np.minimum(high, limits) - np.maximum(low, -limits)) / _STEPS
-    beyond = np.maximum(values - limits[:, None], 0.0)
-    within = (beyond == 0) @ inexact
-    errors = (beyond**2) @ inexact + within * steps**2 / 12
-    limit = limits[np.argmin(errors)] if inexact.any() else limits[-1]
-    kind = np.asarray(highest).dtype
-    return _record(
-        np.asarray(max(low, -limit), dtype=kind), np.asarray(min(high, limit), dtype=kind)
-    )

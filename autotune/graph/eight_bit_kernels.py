@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from autotune.facts.graphs import operator_of
+
 _OPSET = 18
 _SHAPE = (1, 4, 8, 8)
 _X, _WHOLE = "x", "whole"
@@ -97,7 +99,7 @@ def _has_kernel(operator: str) -> bool:
         except Exception:  # noqa: BLE001  # another version may not know the type so
             return True
         nodes = onnx.load(target).graph.node
-    dequantised = {node.output[0] for node in nodes if node.op_type == "DequantizeLinear"}
+    dequantised = {node.output[0] for node in nodes if operator_of(node) == "DequantizeLinear"}
     return all(dequantised.isdisjoint(node.input) for node in nodes)
 
 
@@ -135,3 +137,6 @@ def _wrapped(operator: str, example: _Example) -> onnx.ModelProto:
     )
     opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+# IMPORT

@@ -11,6 +11,7 @@ import onnx
 from onnx import version_converter
 
 from autotune.facts.feeds import Feed
+from autotune.facts.graphs import operator_of
 from autotune.graph import by_time, calibration, sensitivity, smoothing
 from autotune.graph.by_time import Quantise, Slow
 from autotune.graph.calibration import Ranges
@@ -83,18 +84,17 @@ class FloatModel:
         Args:
             method: How they are taken: a value of ``calibration``.
         """
-        source = calibration.source_of(method)
 
-        def make() -> dict[str, Ranges]:
+        def make() -> Ranges:
             # ONNX Runtime's tools write beside the file that they read
             shutil.copyfile(self.path, scratch)
             try:
-                return calibration.activation_ranges(scratch, self._samples, source)
+                return calibration.activation_ranges(scratch, self._samples, method)
             finally:
                 scratch.unlink()
 
-        ranges: dict[str, Ranges] = self._shared.record(f"{self._name}-ranges_{source}", make)
-        return ranges[method]
+        ranges: Ranges = self._shared.record(f"{self._name}-ranges_{method}", make)
+        return ranges
 
     def slow(self, quantise: Quantise, kernels: str) -> Slow:
         """Returns which nodes eight bits make slower, measured once for the same kernels.
@@ -130,7 +130,7 @@ class FloatModel:
         model = self.load()
         names = sensitivity.ranked(self._name, self._shared, model, self._samples, costs=costs)
         allowed = types or sensitivity.QUANTISABLE
-        types_by_name = {node.name: node.op_type for node in model.graph.node}
+        types_by_name = {node.name: operator_of(node) for node in model.graph.node}
         free = (name for name in names if name not in in_float)
         return [name for name in free if types_by_name[name] in allowed][:count]
 

@@ -8,6 +8,7 @@ import onnx
 from onnx import TensorProto
 
 from autotune.facts.feeds import Feed
+from autotune.facts.graphs import operator_of
 from autotune.graph import sensitivity
 from autotune.graph.distance import exact_outputs, largest_distance
 from autotune.graph.entries import StepRefusedError
@@ -93,8 +94,8 @@ def _drop_round_trips(graph: onnx.GraphProto, own: Collection[str]) -> None:
     direct = {
         name: added[back.input[0]].input[0]
         for name, back in added.items()
-        if back.op_type == "Cast" and back.input[0] in added
-        if added[back.input[0]].op_type == "Cast" and back.attribute[0].i == TensorProto.FLOAT
+        if operator_of(back) == "Cast" and back.input[0] in added
+        if operator_of(added[back.input[0]]) == "Cast" and back.attribute[0].i == TensorProto.FLOAT
     }
     for node in graph.node:
         for i, name in enumerate(node.input):

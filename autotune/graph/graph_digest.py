@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 from onnx import numpy_helper
 
+from autotune.facts.graphs import operator_of
 from autotune.graph.model_file import is_large, write_optimised
 
 
@@ -63,7 +64,7 @@ def _hash_graph(
 
     add(*(item.name for item in graph.input))
     for node in graph.node:
-        digest.update(f"\n{node.domain} {node.op_type} ".encode())
+        digest.update(f"\n{operator_of(node)} ".encode())
         add(*node.input)
         for attribute in sorted(node.attribute, key=lambda item: item.name):
             if attribute.type == onnx.AttributeProto.GRAPH:

@@ -16,7 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from autotune.facts.feeds import Feed
-from autotune.facts.graphs import all_nodes
+from autotune.facts.graphs import RUNTIME_DOMAIN, all_nodes, operator_of
 from autotune.facts.weights import embedding_nodes
 from autotune.graph import sensitivity
 from autotune.graph.by_time import Quantise, Slow
@@ -25,12 +25,13 @@ from autotune.graph.entries import AS_PRECISION, OFF, OPERATOR_GROUPS, StepRefus
 from autotune.graph.float_model import FloatModel, added_products
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import remove_unused
-from autotune.graph.quick_rounding import quick_rounding
 from autotune.graph.silence import silent_tools
 
 # A convolution that is quantised at run time is slower than one in float.
 _DYNAMIC_TYPES = ("MatMul", "LSTM", "Attention", "Gather", "EmbedLayerNormalization")
-_DYNAMIC_RESULTS = frozenset({"MatMulInteger", "DynamicQuantizeLSTM", "QAttention"})
+_DYNAMIC_RESULTS = frozenset(
+    {"MatMulInteger", f"{RUNTIME_DOMAIN}.DynamicQuantizeLSTM", f"{RUNTIME_DOMAIN}.QAttention"}
+)
 _MATRIX_PRODUCTS = OPERATOR_GROUPS["matmul"].types
 _MATRIX_RANK = 2
 # Larger constants that nodes share are tables, and a copy of one takes memory.
@@ -210,10 +211,9 @@ def _quantise_statically(
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
     types = list(how.types) or quantisable_types()
-    _copy_shared_constants(
-        model, {n.name for n in model.graph.node if n.name in excluded or n.op_type not in types}
-    )
-    with silent_tools(), quick_rounding():
+    left = [n for n in model.graph.node if n.name in excluded or operator_of(n) not in types]
+    _copy_shared_constants(model, {node.name for node in left})
+    with silent_tools():
         quantizer = QDQQuantizer(
             model,
             how.per_channel,
@@ -289,9 +289,9 @@ def _read_unrounded(model: onnx.ModelProto, names: Sequence[str]) -> None:
         if node.name not in names:
             continue
         back = producers.get(node.input[0])
-        if back is not None and back.op_type == "DequantizeLinear":
+        if back is not None and operator_of(back) == "DequantizeLinear":
             rounding_node = producers.get(back.input[0])
-            if rounding_node is not None and rounding_node.op_type == "QuantizeLinear":
+            if rounding_node is not None and operator_of(rounding_node) == "QuantizeLinear":
                 node.input[0] = rounding_node.input[0]
     # what nobody takes rounded any more need not be rounded; ONNX Runtime would go on doing so
     remove_unused(model.graph, ("DequantizeLinear", "QuantizeLinear"))
@@ -327,7 +327,7 @@ def dynamic(
     excluded += _embeddings_apart(model, embeddings)
     copy = target.with_name("float.onnx")
     onnx.save(model, copy)
-    with silent_tools(), quick_rounding():
+    with silent_tools():
         quantize_dynamic(
             copy,
             target,
@@ -345,5 +345,5 @@ def dynamic(
         )
     copy.unlink()
     written = onnx.load(target, load_external_data=False).graph
-    if _DYNAMIC_RESULTS.isdisjoint(node.op_type for node in all_nodes(written)):
+    if _DYNAMIC_RESULTS.isdisjoint(operator_of(node) for node in all_nodes(written)):
         raise StepRefusedError("there is no matrix product or LSTM to quantise")

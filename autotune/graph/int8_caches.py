@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.facts.feeds import Feed
+from autotune.facts.graphs import RUNTIME_DOMAIN, operator_of
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import save
@@ -72,7 +73,8 @@ def quantise(
 
 def _has_float_caches(node: onnx.NodeProto, values: Mapping[str, onnx.ValueInfoProto]) -> bool:
     """Returns whether a node's caches are inputs and outputs of the model, and floats."""
-    if node.op_type != "GroupQueryAttention" or len(node.output) <= _PRESENTS[1]:
+    is_grouped = operator_of(node) == f"{RUNTIME_DOMAIN}.GroupQueryAttention"
+    if not is_grouped or len(node.output) <= _PRESENTS[1]:
         return False
     names = [*(node.input[i] for i in _PASTS), *(node.output[i] for i in _PRESENTS)]
     return all(

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from autotune.facts.graphs import RUNTIME_DOMAIN, operator_of
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.model_file import refill, remove_unused_weights, save
 
@@ -47,7 +48,8 @@ def _groups(graph: onnx.GraphProto) -> Iterator[list[onnx.NodeProto]]:
     uses: dict[object, list[onnx.NodeProto]] = {}
     for node in graph.node:
         weights = list(node.input[1:])
-        if node.op_type == "MatMulNBits" and len(weights) <= 3 and constants.issuperset(weights):
+        is_packed = operator_of(node) == f"{RUNTIME_DOMAIN}.MatMulNBits"
+        if is_packed and len(weights) <= 3 and constants.issuperset(weights):
             form = {item.name: helper.get_attribute_value(item) for item in node.attribute}
             form.pop("N")
             uses.setdefault((node.input[0], len(weights), *sorted(form.items())), []).append(node)

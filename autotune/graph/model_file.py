@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 from onnx import external_data_helper
 
-from autotune.facts.graphs import all_nodes, all_weights
+from autotune.facts.graphs import all_nodes, all_weights, operator_of
 from autotune.facts.weights import to_initializers
 from autotune.graph.entries import StepRefusedError
 
@@ -83,10 +83,10 @@ def write_optimised(
 
 def remove_unused(graph: onnx.GraphProto, operators: Sequence[str]) -> None:
     """Removes the nodes whose outputs nothing takes, of one type of operators after the other."""
-    for operator in operators:
-        taken = {name for node in all_nodes(graph) for name in node.input}
+    for name in operators:
+        taken = {tensor for node in all_nodes(graph) for tensor in node.input}
         taken |= {item.name for item in graph.output}
-        for node in [n for n in graph.node if n.op_type == operator]:
+        for node in [n for n in graph.node if operator_of(n) == name]:
             if taken.isdisjoint(node.output):
                 graph.node.remove(node)
 

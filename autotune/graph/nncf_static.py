@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 
 from autotune.facts.feeds import Feed
-from autotune.facts.graphs import all_nodes
+from autotune.facts.graphs import all_nodes, operator_of
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.float_model import FloatModel
 from autotune.graph.intermediates import Intermediates
@@ -28,7 +28,7 @@ def quantise(
     import nncf
 
     model = FloatModel.ready(source, samples, shared or Intermediates()).load()
-    types = [node.op_type for node in all_nodes(model.graph)]
+    types = [operator_of(node) for node in all_nodes(model.graph)]
     # attention needs smoothing and leaves more in float
     is_transformer = types.count("MatMul") > types.count("Conv")
     with silent_tools():
@@ -38,6 +38,6 @@ def quantise(
             subset_size=len(samples),
             model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
         )
-    if not any(node.op_type == "QuantizeLinear" for node in all_nodes(quantised.graph)):
+    if not any(operator_of(node) == "QuantizeLinear" for node in all_nodes(quantised.graph)):
         raise StepRefusedError("NNCF quantises none of its nodes")
     onnx.save(quantised, target)

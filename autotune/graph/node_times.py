@@ -19,11 +19,12 @@ from typing import Any
 import onnx
 
 from autotune.facts.feeds import Feed
-from autotune.facts.graphs import all_graphs
+from autotune.facts.graphs import all_graphs, operator_of
 
-MOVES = frozenset({"QuantizeLinear", "DequantizeLinear", "Transpose", "ReorderInput"}) | {
-    "ReorderOutput"
-}
+REORDERS = ("com.microsoft.nchwc.ReorderInput", "com.microsoft.nchwc.ReorderOutput")
+"""Operators that change the layout of a tensor."""
+
+MOVES = frozenset({"QuantizeLinear", "DequantizeLinear", "Transpose", *REORDERS})
 """Operators that only bring numbers into another type or layout."""
 
 _ENDING = "_kernel_time"
@@ -39,7 +40,7 @@ class Executed:
     """A node of the graph that ONNX Runtime made of a model.
 
     Attributes:
-        operator: Its type.
+        operator: What it is.
         source: The number of the model's node that it computes; None for a node that only moves
             numbers, or one that ONNX Runtime added.
         inputs: Its inputs, by name.
@@ -130,8 +131,8 @@ def _executed(optimised: onnx.ModelProto, trace: Path) -> list[Executed]:
             arguments[name] = event["args"]
     return [
         Executed(
-            operator=node.op_type,
-            source=None if node.op_type in MOVES else _source(node),
+            operator=operator_of(node),
+            source=None if operator_of(node) in MOVES else _source(node),
             inputs=tuple(node.input),
             outputs=tuple(node.output),
             time_us=min(times[node.name]),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import onnx
 
-from autotune.facts.graphs import all_nodes
+from autotune.facts.graphs import all_nodes, operator_of
 from autotune.graph.algebra.model import simplify
 from autotune.graph.graph_digest import graph_digest
 from autotune.graph.graph_facts import Optimizers
@@ -40,7 +40,7 @@ def _firing(path: Path, known: set[str]) -> set[str]:
     if whole is None:
         return set()
     graph = onnx.load(path, load_external_data=False).graph
-    operators = {node.op_type for node in all_nodes(graph)}
+    operators = {operator_of(node) for node in all_nodes(graph)}
     likely = TRANSFORMERS.intersection(_CHANGED.findall(_log(path)))
     likely |= {name for name, operator in RULES.items() if operator in operators}
     return {name for name in likely - known if graph_digest(path, leave_out=name) != whole}

@@ -27,7 +27,6 @@ from autotune.graph.storage_form import STORAGE_FORMS
 
 CALIBRATIONS: Mapping[str, Entry] = {
     "percentile": Entry(words="calibrated by percentile"),
-    "least_squares": Entry(words="calibrated by least squares"),
 }
 """Values of ``calibration`` besides ``minmax``; ``percentile`` is 99.999, ONNX Runtime's own."""
 
@@ -50,12 +49,6 @@ EMBEDDINGS: Mapping[str, Entry] = {
 }
 """Values of ``embeddings`` besides ``as_precision``."""
 
-
-ROUNDINGS: Mapping[str, Entry] = {
-    "k_quant": Entry(words="rounded by k-quant", needs=("small_model",)),
-    "hqq": Entry(words="rounded by HQQ", needs=("small_model",), packages=("torch",)),
-}
-"""Values of ``rounding`` besides ``nearest``."""
 
 LAST_PRODUCTS: Mapping[str, Entry] = {
     name: Entry(words=f"last product in {name}") for name in ("float", "int8", "int4")
@@ -91,7 +84,6 @@ OPTIONS: Mapping[str, GraphParameter] = {
         words=lambda value: f"blocks of {value}",
     ),
     "zero_points": _flag("zero points"),
-    "rounding": GraphParameter.of_entries("nearest", ROUNDINGS),
     "last_product": GraphParameter.of_entries(AS_PRECISION, LAST_PRODUCTS),
     "accuracy_level": GraphParameter(
         domain=Domain(choices=(0, 1, 2, 3, 4), default=4),
@@ -126,10 +118,8 @@ def _weight_only(bits: int) -> Precision:
         run=_calls("weight_only", "quantise", bits=bits),
         words=f"int{bits} weights",
         needs=("matmul",),
-        packages=("onnx_ir",),
         options=frozenset(
             {"block_size", "accuracy_level", "kept_in_float", "zero_points", "last_product"}
-            | ({"rounding"} if bits == 4 else set())
         ),
         float_types=OPERATOR_GROUPS["matmul"].types,
     )
@@ -168,7 +158,7 @@ PRECISIONS: Mapping[str, Precision] = {
             | {"unsigned_weights", "embeddings"}
         ),
         float_types=OPERATOR_GROUPS["matmul"].types,
-        always_quantised=("LSTM", "Attention"),
+        always_quantised=("LSTM", "com.microsoft.Attention"),
     ),
     "int8_weight_only": _weight_only(8),
     "int4_weight_only": _weight_only(4),
@@ -186,13 +176,6 @@ CACHES: Mapping[str, Precision] = {
     ),
 }
 """Values of ``caches`` besides ``float``."""
-
-_STATIC = Precision(
-    run=_calls("static_shapes", "fix"), words="shapes fixed in the file", needs=("one_shape",)
-)
-
-STATIC_SHAPES = "static_shapes"
-"""The parameter that gives the file the shapes of the samples before all other steps."""
 
 _RUNTIME = GraphParameter(
     domain=Domain(pattern=f"{OWN}|[a-z][a-z-]{{0,40}}==[0-9][0-9A-Za-z.+_]{{0,40}}", default=OWN),
@@ -213,7 +196,6 @@ GRAPH_PARAMETERS: Mapping[str, GraphParameter] = {
         domain=Domain(pattern="(?s:.*)", default=""),
         words=lambda value: f"with the outputs {str(value).replace(',', ', ')} alone",
     ),
-    STATIC_SHAPES: replace(_flag(_STATIC.words), entries={"True": _STATIC}),
     "pre_pass": GraphParameter.of_entries("none", PRE_PASSES),
     "precision": GraphParameter.of_entries("fp32", PRECISIONS),
     **OPTIONS,
@@ -254,7 +236,6 @@ _EMBEDDINGS = {
 }
 STEPS: Mapping[str, Step] = {
     OUTPUTS: Step(run=_calls("kept_outputs", "keep"), words="with some outputs alone"),
-    STATIC_SHAPES: _STATIC,
     **PASSES,
     **PRECISIONS,
     JOINED: _JOINED,
@@ -280,18 +261,15 @@ class PlannedStep(NamedTuple):
 def steps_of(half: Mapping[str, Value]) -> tuple[PlannedStep, ...]:
     """Returns what is done to the model for a set of graph parameters, in order.
 
-    Outputs that nobody asked for go first; then shapes are fixed; then pre-passes, then precision,
-    then embeddings and caches, which write operators that the tools do not know; ONNX Runtime's own
-    optimisation after that, because it writes operators that quantisation does not know; the
-    storage form last.
+    Outputs that nobody asked for go first; then pre-passes, then precision, then embeddings and
+    caches, which write operators that the tools do not know; ONNX Runtime's own optimisation after
+    that, because it writes operators that quantisation does not know; the storage form last.
 
     Args:
         half: Graph parameters that differ from their default, by name.
     """
     passes = str(half["pre_pass"]).split("+") if "pre_pass" in half else []
     steps = [PlannedStep(OUTPUTS, {OUTPUTS: half[OUTPUTS]})] if OUTPUTS in half else []
-    if half.get(STATIC_SHAPES):
-        steps.append(PlannedStep(STATIC_SHAPES, {}))
     steps += [PlannedStep(name, {}) for name in passes if not PASSES[name].late]
     if "precision" in half:
         name = str(half["precision"])
@@ -317,7 +295,7 @@ def shared_passes(
 
     There are none of the former where nothing follows them.
     """
-    first = {OUTPUTS, STATIC_SHAPES, *(name for name, entry in PASSES.items() if not entry.late)}
+    first = {OUTPUTS, *(name for name, entry in PASSES.items() if not entry.late)}
     others = (i for i, step in enumerate(steps) if step.name not in first)
     place = next(others, 0)
     return steps[:place], steps[place:]

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +15,7 @@ from autotune.deploy.files import digest_files
 from autotune.deploy.options import OWN, RUNTIME, Value
 from autotune.deploy.records import from_plain
 from autotune.errors import FormatError
-from autotune.facts.feeds import load_samples, save_samples
+from autotune.facts.feeds import save_samples
 from autotune.facts.model import Model
 from autotune.facts.runtime import runtime
 from autotune.facts.workload import Workload
@@ -23,8 +23,6 @@ from autotune.graph.cache import DEFAULT_LIMIT_BYTES, Cache
 from autotune.graph.graph_facts import FILE, GraphFacts
 from autotune.graph.parameters import (
     PACKAGES,
-    STATIC_SHAPES,
-    STEPS,
     PlannedStep,
     graph_words,
     shared_passes,
@@ -161,19 +159,9 @@ class Preparer:
             path=path,
             data_files=data_files,
             sha256=digest_files((path, *data_files)),
-            steps=tuple(self._words(half)),
+            steps=graph_words({name: v for name, v in half.items() if name != RUNTIME}),
             **vars(facts),
         )
-
-    def _words(self, half: Mapping[str, Value]) -> Iterator[str]:
-        """Yields what was done in words, with the shapes that a file with fixed ones takes."""
-        for phrase in graph_words({name: v for name, v in half.items() if name != RUNTIME}):
-            if phrase != STEPS[STATIC_SHAPES].words:
-                yield phrase
-                continue
-            sample = load_samples(self._calibration())[0]
-            shapes = (f"{name} {list(array.shape)}" for name, array in sample.items())
-            yield f"{phrase}: {', '.join(shapes)}"
 
     def _kept(self, key: str) -> tuple[Path, GraphFacts] | None:
         """Returns what the cache has under `key`; None where it has nothing that can be read.

@@ -16,7 +16,7 @@ from autotune.facts.eight_bits import (
     signed_products,
 )
 from autotune.facts.feeds import Feed, load_samples
-from autotune.facts.graphs import all_graphs, all_initializers, all_nodes, all_weights
+from autotune.facts.graphs import all_graphs, all_initializers, all_nodes, all_weights, operator_of
 from autotune.facts.weights import element_count, to_initializers
 from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
@@ -134,7 +134,7 @@ def _facts(path: Path, is_compared: bool = True) -> GraphFacts:
     size_bytes = sum((path.parent / name).stat().st_size for name in names)
     is_compared = is_compared and size_bytes <= _LARGEST_COMPARED_BYTES
     return GraphFacts(
-        operators=sum(node.op_type != "Constant" for node in graph.node),
+        operators=sum(operator_of(node) != "Constant" for node in graph.node),
         parameters=sum(map(element_count, all_weights(graph))),
         size_bytes=size_bytes,
         graph_digest=graph_digest(path) if is_compared else None,
@@ -185,7 +185,7 @@ def _computes_in_half(model: onnx.ModelProto) -> bool:
     for graph in all_graphs(model.graph):
         names |= {i.name for i in graph.input if i.type.tensor_type.elem_type == half}
     for node in all_nodes(model.graph):
-        if node.op_type == "Cast":
+        if operator_of(node) == "Cast":
             if any(attribute.name == "to" and attribute.i == half for attribute in node.attribute):
                 return True
         elif not names.isdisjoint(node.input):

@@ -8,8 +8,8 @@ first, and leaving that in float loses all of the speed.
 The error is that of the model's outputs. A copy of the model has a switch at each node that can be
 quantised: where the switch names a node, that node takes its input and its weight rounded, and all
 others stay exact. One session serves all nodes, and no weight is stored twice. The work has a
-limit: of a large model, nodes that come late by the error of their own output keep that order. The
-latter takes one run of the instrumented model and two of each node.
+limit: of a large model, the nodes with the fewest multiplications are looked at, which cost least
+in float.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.facts.feeds import Feed
+from autotune.facts.graphs import operator_of
 from autotune.graph.distance import open_exactly, output_distance
 from autotune.graph.intermediates import Intermediates
 
@@ -32,8 +32,6 @@ Array = NDArray[Any]
 QUANTISABLE = ("Conv", "MatMul", "Gemm")
 """Types of nodes whose weight and input are worth fewer bits."""
 
-# Few samples show which ranges are wide; more of them only take memory.
-_SAMPLES = 4
 # Inputs of so many nodes are in memory at once.
 _GROUP = 24
 # A ranking by outputs takes no more runs, and no more multiplications of the products in them
@@ -98,7 +96,7 @@ class QuantisableNode:
 
         ONNX Runtime gives such a weight one scale.
         """
-        if self.node.op_type == "Conv":
+        if operator_of(self.node) == "Conv":
             return 0
         if self.weight.ndim != 2:
             return None
@@ -116,23 +114,23 @@ class QuantisableNode:
     def steps(self, rounding: Rounding) -> NDArray[np.float32]:
         """Returns the steps between the rounded values of its weight.
 
-        They have the weight's rank; with blocks, the first axis counts blocks.
+        They have the weight's rank; with blocks, the axis of the input counts blocks.
         """
         sizes = np.abs(self.weight)
-        if rounding.block is not None and sizes.ndim == 2:
-            starts = np.arange(0, max(len(sizes), 1), rounding.block)
-            largest = np.maximum.reduceat(sizes, starts, axis=0)
+        if (axis := self.block_axis(rounding)) is not None:
+            starts = np.arange(0, max(sizes.shape[axis], 1), rounding.block)
+            largest = np.maximum.reduceat(sizes, starts, axis=axis)
         else:
             axes = tuple(i for i in range(sizes.ndim) if i != self.channel_axis)
             largest = sizes.max(axis=axes, keepdims=True)
         return np.asarray(np.where(largest > 0, largest / (2 ** (rounding.bits - 1) - 1), 1), "f4")
 
-    def rounded(self, rounding: Rounding) -> Array:
-        """Returns its weight, rounded."""
-        steps = self.steps(rounding)
-        if rounding.block is not None and self.weight.ndim == 2:
-            steps = steps[np.arange(len(self.weight)) // rounding.block]
-        return np.asarray(np.round(self.weight / steps) * steps, np.float32)
+    def block_axis(self, rounding: Rounding) -> int | None:
+        """Returns the axis of its weight that blocks divide; None where there are no blocks."""
+        has_blocks = rounding.block is not None and self.channel_axis is not None
+        if not has_blocks or self.weight.ndim != 2:
+            return None
+        return 0 if self.channel_axis else 1
 
 
 def name_nodes(model: onnx.ModelProto) -> None:
@@ -140,7 +138,7 @@ def name_nodes(model: onnx.ModelProto) -> None:
     taken: set[str] = set()
     for i, node in enumerate(model.graph.node):
         if not node.name or node.name in taken:
-            node.name = f"{node.op_type}_{i}"
+            node.name = f"{operator_of(node)}_{i}"
             while node.name in taken:
                 node.name += "_"
         taken.add(node.name)
@@ -156,7 +154,7 @@ def targets(model: onnx.ModelProto, types: Sequence[str]) -> list[QuantisableNod
     weights = {item.name: item for item in model.graph.initializer}
     quantisable_nodes: list[QuantisableNode] = []
     for node in model.graph.node:
-        if node.op_type not in types or len(node.input) < 2 or node.input[1] not in weights:
+        if operator_of(node) not in types or len(node.input) < 2 or node.input[1] not in weights:
             continue
         if weights[node.input[1]].data_type != onnx.TensorProto.FLOAT:
             continue
@@ -188,24 +186,6 @@ def ranked(
         partial(node_errors, model, samples, types, rounding),
     )
     return _ordered(NodeErrors(**record), costs)
-
-
-def rank_by_nodes(
-    model: onnx.ModelProto,
-    samples: Sequence[Feed],
-    types: Sequence[str] = QUANTISABLE,
-    rounding: Rounding = EIGHT_BITS,
-) -> list[str]:
-    """Returns what :func:`ranked` does, by the errors of the nodes' own outputs."""
-    scores: dict[str, float] = {}
-    consumers: dict[str, list[QuantisableNode]] = {}
-    for target in targets(model, types):
-        consumers.setdefault(target.node.input[0], []).append(target)
-    for tensor, array in tensors(model, list(consumers), samples[:_SAMPLES]):
-        for target in consumers[tensor]:
-            name = target.node.name
-            scores[name] = scores.get(name, 0.0) + _score(model, target, array, rounding)
-    return sorted(scores, key=lambda name: (-scores[name], name))
 
 
 def tensors(
@@ -240,39 +220,6 @@ def _with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
     return serialised
 
 
-def _score(model: onnx.ModelProto, target: QuantisableNode, x: Array, rounding: Rounding) -> float:
-    """Returns the squared relative error of a node's output, over the node's multiplications."""
-    session = _session_of(model, target)
-    exact = session.run(None, {target.node.input[0]: x, **target.constants})[0]
-    coarse = {**target.constants, target.node.input[1]: target.rounded(rounding)}
-    coarse[target.node.input[0]] = _round(x) if rounding.activations else x
-    size = float(np.linalg.norm(exact))
-    error = float(np.linalg.norm(exact - session.run(None, coarse)[0])) / size if size else 0.0
-    return error**2 / max(float(exact.size * target.products), 1.0)
-
-
-def _session_of(model: onnx.ModelProto, target: QuantisableNode) -> onnxruntime.InferenceSession:
-    """Returns a session on the node alone, which takes its constants as inputs."""
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-        for name in dict.fromkeys([target.node.input[0], *target.constants])
-    ]
-    output = onnx.ValueInfoProto(name=target.node.output[0])
-    graph = helper.make_graph([target.node], "node", inputs, [output])
-    alone = helper.make_model(
-        graph, opset_imports=list(model.opset_import), ir_version=model.ir_version
-    )
-    return open_exactly(alone.SerializeToString())
-
-
-def _round(x: Array) -> Array:
-    """Returns `x` rounded to 256 steps between its extremes, zero among them."""
-    low, high = min(float(x.min(initial=0.0)), 0.0), max(float(x.max(initial=0.0)), 0.0)
-    step = (high - low) / 255 or 1.0
-    values = np.asarray(x, np.float32)
-    return np.asarray(np.round((values - low) / step) * step + low, np.float32)
-
-
 class NodeErrors(NamedTuple):
     """How much each node alone changes the outputs of a model.
 
@@ -292,27 +239,20 @@ def node_errors(
     types: Sequence[str] = QUANTISABLE,
     rounding: Rounding = EIGHT_BITS,
 ) -> dict[str, Any]:
-    """Returns the fields of :class:`NodeErrors` by the errors of the model's worst output.
-
-    Where there are too many nodes to look at all, and where none changes an output, the errors of
-    the nodes' own outputs decide.
-    """
+    """Returns the fields of :class:`NodeErrors` by the errors of the model's worst output."""
     ranked_nodes = targets(model, types)
     if not ranked_nodes or not samples:
         return NodeErrors({}, {}, [])._asdict()
     switched = _Switched(model, ranked_nodes, rounding)
-    by_nodes = partial(rank_by_nodes, model, samples, types, rounding)
     numbers = {target.node.name: i for i, target in enumerate(ranked_nodes)}
     operations = switched.operations(samples[0])
     sample_count, node_count = _affordable(len(ranked_nodes), len(samples), sum(operations))
-    order = list(numbers) if node_count == len(ranked_nodes) else by_nodes()
+    order = sorted(numbers, key=lambda name: operations[numbers[name]])
     errors = dict.fromkeys(order[:node_count], 0.0)
     for feed in samples[:sample_count]:
         exact = switched.run(feed, _NOTHING)
         for name in errors:
             errors[name] += output_distance(exact, switched.run(feed, numbers[name])) ** 2
-    if not any(errors.values()):  # such as classes alone, which no single node changes
-        return NodeErrors({}, {}, by_nodes())._asdict()
     counts = {name: float(operations[numbers[name]]) for name in errors}
     return NodeErrors(errors, counts, order[node_count:])._asdict()
 
@@ -387,8 +327,8 @@ def _constants(i: int, target: QuantisableNode, rounding: Rounding) -> list[onnx
         f"{_SWITCH}_number_{i}": np.array(i, np.int64),
         f"{_SWITCH}_step_{i}": target.steps(rounding),
     }
-    if rounding.block is not None:
-        blocks = np.arange(len(target.weight), dtype=np.int64) // rounding.block
+    if rounding.block and (axis := target.block_axis(rounding)) is not None:
+        blocks = np.arange(target.weight.shape[axis], dtype=np.int64) // rounding.block
         constants[f"{_SWITCH}_blocks_{i}"] = blocks
     return [numpy_helper.from_array(array, name) for name, array in constants.items()]
 
@@ -403,9 +343,10 @@ def _with_switch(target: QuantisableNode, i: int, rounding: Rounding) -> list[on
     exact.output[0], coarse.output[0] = f"{stem}_exact", f"{stem}_coarse"
     coarse.input[1] = f"{stem}_weight"
     nodes: list[onnx.NodeProto] = []
-    if rounding.block is not None and target.weight.ndim == 2:
+    if (axis := target.block_axis(rounding)) is not None:
         spread = f"{stem}_steps_of_rows"
-        nodes.append(helper.make_node("Gather", [step, f"{_SWITCH}_blocks_{i}"], [spread], axis=0))
+        blocks = f"{_SWITCH}_blocks_{i}"
+        nodes.append(helper.make_node("Gather", [step, blocks], [spread], axis=axis))
         step = spread
     nodes += _to_steps(node.input[1], step, coarse.input[1], f"{stem}_w")
     if rounding.activations:

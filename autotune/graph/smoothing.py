@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from autotune.facts.feeds import Feed
-from autotune.facts.graphs import all_graphs
+from autotune.facts.graphs import all_graphs, operator_of
 from autotune.graph import sensitivity
 
 Array = NDArray[Any]
@@ -160,9 +160,9 @@ class _Wiring:
         if weight is None:
             return None
         numbers = {item.name: item.i for item in node.attribute if item.type == item.INT}
-        if node.op_type == "MatMul":
+        if operator_of(node) == "MatMul":
             return 0 if weight.ndim == 2 else None
-        if node.op_type == "Gemm":
+        if operator_of(node) == "Gemm":
             return None if numbers.get("transA") else numbers.get("transB", 0)
         return None
 
@@ -178,9 +178,9 @@ class _Wiring:
         node = self._producers.get(tensor)
         if node is None or node.output[0] != tensor:
             return None
-        if node.op_type in {"Relu", "LeakyRelu"}:  # positive factors pass
+        if operator_of(node) in {"Relu", "LeakyRelu"}:  # positive factors pass
             return self._of_input(node, 0, channels)
-        if node.op_type in {"Add", "Mul"}:
+        if operator_of(node) in {"Add", "Mul"}:
             return self._of_sum_or_product(node, channels)
         own = self._own_constants(node)
         if own is None:
@@ -194,7 +194,7 @@ class _Wiring:
     def _own_constants(self, node: onnx.NodeProto) -> list[_Constant] | None:
         """Returns the constants of a node whose output is linear in all of them together."""
         given = [i for i in (1, 2) if i < len(node.input) and node.input[i]]
-        if node.op_type == "LayerNormalization":
+        if operator_of(node) == "LayerNormalization":
             axes = [item.i for item in node.attribute if item.name == "axis"]
             return [_Constant(node, i, -1) for i in given] if axes in ([], [-1]) else None
         taken = self.input_axis(node)
@@ -212,7 +212,7 @@ class _Wiring:
             if not values.ndim or not values.size == values.shape[-1] == channels:
                 return None  # a number would become a vector, which fusions do not know
             own = _Constant(node, i, -1)
-            if node.op_type == "Mul":
+            if operator_of(node) == "Mul":
                 return [own]
             before = self._of_input(node, 1 - i, channels)
             return None if before is None else [*before, own]

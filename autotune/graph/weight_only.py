@@ -1,30 +1,35 @@
-"""Weights of matrix products in blocks of few bits; activations stay floats."""
+"""Weights of matrix products in blocks of few bits; activations stay floats.
 
-from collections.abc import Sequence
+The model is written one tensor after the other: each weight is mapped from its file, rounded, and
+appended to the new file, so that the largest one decides how much memory that takes.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
+from onnx import external_data_helper, helper, numpy_helper
 
 from autotune.facts.feeds import Feed
-from autotune.facts.weights import fold_constants, quantisable_nodes
-from autotune.graph import sensitivity, streamed_weights
+from autotune.facts.graphs import all_graphs, all_nodes, operator_of
+from autotune.facts.weights import fold_constants, read
+from autotune.graph import sensitivity
 from autotune.graph.entries import AS_PRECISION, StepRefusedError
 from autotune.graph.intermediates import Intermediates
-from autotune.graph.model_file import (
-    LARGEST_PROTO_BYTES,
-    is_large,
-    remove_unused_weights,
-    save,
-    size_with_data,
-)
+from autotune.graph.model_file import LARGEST_PROTO_BYTES, refill, size_with_data
 from autotune.graph.sensitivity import Rounding
-from autotune.graph.silence import silent_tools
 
-# Larger models are not in memory as a whole, unless what is asked for needs all of it. That also
-# takes a third of the time.
-_STREAMED_BYTES = 1 << 27
+Array = NDArray[Any]
+
+_DOMAIN = "com.microsoft"
+_ALIGNED_BYTES = 4096  # a page, so that ONNX Runtime maps it
+_CHUNK_BYTES = 1 << 24
+_SMALLEST_BYTES = 1024
+# The weights of smaller models lie in the model's own file.
+_LARGEST_INSIDE_BYTES = 1 << 27
 # Up to here a weight that a node computes from constants is computed first, in memory.
 _FOLDED_BYTES = 1 << 30
 _FLOAT = "float"
@@ -38,12 +43,11 @@ def quantise(
     *,
     shared: Intermediates | None = None,
     bits: int = 8,
+    kept_in_float: int = 0,
+    last_product: str = AS_PRECISION,
     block_size: int = 32,
     accuracy_level: int = 4,
-    kept_in_float: int = 0,
     zero_points: bool = False,
-    rounding: str = "nearest",
-    last_product: str = AS_PRECISION,
 ) -> None:
     """Writes the model with the weights of matrix products in blocks of `bits` bits.
 
@@ -51,178 +55,323 @@ def quantise(
         bits: 4 or 8.
         accuracy_level: What ONNX Runtime may round activations to: 0 leaves them in fp32, 4 takes
             eight bits.
-        rounding: How scales are found: ``nearest``, ``k_quant`` or ``hqq``.
         last_product: The precision of the last product, which gives a decoder's logits.
 
     Raises:
         StepRefusedError: there is nothing to quantise, or too much to rank.
     """
-    forms: dict[str, Any] = {"block_size": block_size, "accuracy_level": accuracy_level}
-    if _is_streamed(source, kept_in_float, rounding):
-        _stream(source, target, last_product, bits, zero_points=zero_points, **forms)
-        return
-    model = onnx.load(source)
-    fold_constants(model)
-    sensitivity.name_nodes(model)
-    _split_gemm(model.graph)
-    if not any(counts["MatMul"] for counts in quantisable_nodes(model.graph)):
-        raise StepRefusedError("there is no matrix product with a constant weight")
-    excluded: list[str] = []
-    if kept_in_float and is_large(model):
+    size_bytes = size_with_data(source)
+    if kept_in_float and size_bytes > LARGEST_PROTO_BYTES:
         raise StepRefusedError("the nodes of a model over 2 GiB cannot be ranked")
+    is_inside = size_bytes <= _LARGEST_INSIDE_BYTES
+    model = onnx.load(source, load_external_data=is_inside)
+    # above that such a weight stays as it is, unless it is a turned matrix
+    is_folded = size_bytes <= _FOLDED_BYTES and _has_computed_weights(model.graph)
+    if not is_inside and (is_folded or kept_in_float):
+        model = onnx.load(source)
+    if is_folded:
+        fold_constants(model)
+    _move_weights_out(model.graph)
+    in_float = set[str]()
     if kept_in_float:
-        # the file of the other precisions has Gemm where this one has MatMul and Add
-        names = sensitivity.ranked(
-            "weights",
-            shared or Intermediates(),
-            model,
-            samples,
-            types=("MatMul",),
-            rounding=Rounding(bits=bits, block=block_size, activations=False),
-        )
-        excluded = names[:kept_in_float]
-    last = _last_product(model)
-    if last_product == _FLOAT:
-        excluded.append(last)
-    elif _BITS.get(last_product, bits) != bits and last not in excluded:
-        others = [n.name for n in model.graph.node if n.op_type == "MatMul" and n.name != last]
-        model = with_packed_weights(
-            model, others, bits=_BITS[last_product], zero_points=zero_points, **forms
-        )
-    packed = with_packed_weights(
-        model, excluded, bits=bits, zero_points=zero_points, rounding=rounding, **forms
-    )
-    save(packed, target)
-
-
-def _is_streamed(source: Path, kept_in_float: int, rounding: str) -> bool:
-    """Returns whether the model is written tensor by tensor.
-
-    Raises:
-        StepRefusedError: it would have to be, and what is asked for needs all of it.
-    """
-    size_bytes, has_inside = size_with_data(source), _has_products_inside(source)
-    needs_whole = kept_in_float > 0 or rounding != "nearest"
-    if needs_whole and size_bytes > LARGEST_PROTO_BYTES:
-        raise StepRefusedError("a model over 2 GiB is rounded to the nearest, node by node")
-    if rounding != "nearest" and has_inside:
-        raise StepRefusedError("products inside branches and loops are rounded to the nearest")
-    is_bulky = size_bytes > _STREAMED_BYTES and not _has_computed_weights(source)
-    return not needs_whole and (has_inside or is_bulky)
-
-
-def _has_products_inside(source: Path) -> bool:
-    """Returns whether products in branches or bodies take weights of the main graph."""
-    graph = onnx.load(source, load_external_data=False).graph
-    tensors = {item.name: item for item in graph.initializer}
-    outside = {node.output[0] for node in graph.node}
-    return any(n.output[0] not in outside for n in streamed_weights.products(graph, tensors))
-
-
-def _has_computed_weights(source: Path) -> bool:
-    """Returns whether a node computes a weight of a matrix product from constants.
-
-    Above a gigabyte that is not asked: such a weight stays as it is, unless it is a turned matrix.
-    """
-    if size_with_data(source) > _FOLDED_BYTES:
-        return False
-    graph = onnx.load(source, load_external_data=False).graph
-    constants = {item.name for item in graph.initializer}
-    made = {n.output[0] for n in graph.node if n.input and constants.issuperset(n.input)}
-    return any(n.op_type in ("MatMul", "Gemm") and n.input[1] in made for n in graph.node)
-
-
-def _split_gemm(graph: onnx.GraphProto) -> None:
-    """Makes a MatMul and an Add of each Gemm of the main graph with a constant weight.
-
-    ONNX Runtime packs the weights of a MatMul alone. A Gemm that transposes its input or has
-    factors stays as it is.
-    """
-    weights = {item.name: item for item in graph.initializer}
-    written: list[onnx.NodeProto] = []
-    for node in graph.node:
-        own = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
-        factors = {own.get("alpha", 1.0), own.get("beta", 1.0)}
-        weight = weights.get(node.input[1]) if node.op_type == "Gemm" else None
-        if weight is None or own.get("transA", 0) or factors != {1.0}:
-            written.append(node)
-            continue
-        name = node.input[1]
-        if own.get("transB", 0):
-            name = f"{node.name}_transposed"
-            array = np.ascontiguousarray(onnx.numpy_helper.to_array(weight).T)
-            graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-        bias = [item for item in node.input[2:] if item]
-        product = f"{node.name}_product" if bias else node.output[0]
-        written.append(onnx.helper.make_node("MatMul", [node.input[0], name], [product], node.name))
-        if bias:
-            outputs = list(node.output)
-            written.append(
-                onnx.helper.make_node("Add", [product, *bias], outputs, f"{product}_sum")
-            )
-    del graph.node[:]
-    graph.node.extend(written)
-    remove_unused_weights(graph)
-
-
-def _last_product(model: onnx.ModelProto) -> str:
-    """Returns the name of the last matrix product with a constant weight, in the main graph."""
-    constants = {item.name for item in model.graph.initializer}
-    products = [n for n in model.graph.node if n.op_type == "MatMul" and n.input[1] in constants]
-    return products[-1].name if products else ""
-
-
-def _stream(source: Path, target: Path, last_product: str, bits: int, **forms: Any) -> None:
-    """Writes a model tensor by tensor, those that branches and bodies take too."""
-    model = onnx.load(source, load_external_data=False)
+        rounding = Rounding(bits=bits, block=block_size, activations=False)
+        ranked = _ranked(model, samples, shared or Intermediates(), rounding)
+        in_float.update(ranked[:kept_in_float])
     tensors = {item.name: item for item in model.graph.initializer}
+    weights = [node.input[1] for node in products(model.graph, tensors)]
     # both branches of a merged decoder take the same last weight
-    weights = [node.input[1] for node in streamed_weights.products(model.graph, tensors)]
     last = weights[-1] if weights else ""
 
     def bits_of(node: onnx.NodeProto) -> int | None:
+        if node.output[0] in in_float:
+            return None
         if node.input[1] != last or last_product == AS_PRECISION:
             return bits
         return _BITS.get(last_product)
 
-    streamed_weights.quantise(source, target, bits_of=bits_of, **forms)
+    form = _Form(block_size, accuracy_level, zero_points)
+    if is_inside:
+        _pack_products(model, source.parent, _Store(None, ""), bits_of, form)
+    else:
+        with target.with_name(f"{target.name}.data").open("wb") as file:
+            store = _Store(file, f"{target.name}.data")
+            _pack_products(model, source.parent, store, bits_of, form)
+    onnx.save(model, target)
 
 
-def with_packed_weights(
+def _has_computed_weights(graph: onnx.GraphProto) -> bool:
+    """Returns whether a node computes a weight of a matrix product from constants."""
+    constants = {item.name for item in graph.initializer}
+    made = {n.output[0] for n in graph.node if n.input and constants.issuperset(n.input)}
+    return any(operator_of(n) in ("MatMul", "Gemm") and n.input[1] in made for n in graph.node)
+
+
+def _move_weights_out(graph: onnx.GraphProto) -> None:
+    """Moves the matrices that are stored in branches and bodies to the main graph."""
+    names = {item.name for inner in all_graphs(graph) for item in inner.initializer}
+    for inner in list(all_graphs(graph))[1:]:
+        outputs = {item.name for item in inner.output}
+        matrices = [t for t in inner.initializer if len(t.dims) == 2 and t.name not in outputs]
+        for tensor in matrices:
+            moved = onnx.TensorProto()
+            moved.CopyFrom(tensor)
+            inner.initializer.remove(tensor)
+            while moved.name in names:  # the other branch may use the name too
+                moved.name += "_"
+            names.add(moved.name)
+            graph.initializer.append(moved)
+            for node in all_nodes(inner):
+                node.input[:] = [moved.name if n == tensor.name else n for n in node.input]
+
+
+def _ranked(
+    model: onnx.ModelProto, samples: Sequence[Feed], shared: Intermediates, rounding: Rounding
+) -> list[str]:
+    """Returns the outputs of the products, those that are best left in float first."""
+    sensitivity.name_nodes(model)
+    tensors = {item.name: item for item in model.graph.initializer}
+    packable = {node.output[0] for node in products(model.graph, tensors)}
+    outputs = {node.name: node.output[0] for node in model.graph.node}
+    names = sensitivity.ranked(
+        "weights", shared, model, samples, types=("MatMul", "Gemm"), rounding=rounding
+    )
+    return [outputs[name] for name in names if outputs[name] in packable]
+
+
+class _Form(NamedTuple):
+    """How the weights of a product are stored, besides their bits."""
+
+    block_size: int
+    accuracy_level: int
+    zero_points: bool
+
+
+def _pack_products(
     model: onnx.ModelProto,
-    excluded: Sequence[str],
-    *,
-    bits: int = 8,
-    block_size: int = 32,
-    accuracy_level: int = 4,
-    zero_points: bool = False,
-    rounding: str = "nearest",
-) -> onnx.ModelProto:
-    """Returns the model with the weights of its MatMul nodes in blocks of `bits` bits.
+    folder: Path,
+    store: "_Store",
+    bits_of: Callable[[onnx.NodeProto], int | None],
+    form: _Form,
+) -> None:
+    """Makes packed products of a model's matrix products.
 
     Args:
-        model: The float model, its nodes named; changed in place.
-    """
-    from onnxruntime.quantization import matmul_nbits_quantizer as tools
+        folder: Where the model's own data files are.
+        store: What holds the new weights.
+        bits_of: Returns the bits of a product's weights; None leaves it in float.
 
-    algorithm = None
-    if rounding == "k_quant":
-        algorithm = tools.KQuantWeightOnlyQuantConfig(op_types_to_quantize=("MatMul",))
-    elif rounding == "hqq":
-        algorithm = tools.HQQWeightOnlyQuantConfig(
-            block_size=block_size, bits=bits, op_types_to_quantize=("MatMul",)
+    Raises:
+        StepRefusedError: there is nothing to quantise.
+    """
+    graph = model.graph
+    tensors = {item.name: item for item in graph.initializer}
+    chosen = {
+        _key(node): bits for node in products(graph, tensors) if (bits := bits_of(node)) is not None
+    }
+    if not chosen:
+        raise StepRefusedError("there is no matrix product with a constant weight")
+    turned = _turned_tables(graph, tensors)
+    taken = _still_taken(graph, chosen, turned)
+    packed: dict[tuple[str, bool, int], list[str]] = {}
+    fresh = [store.moved(t, folder) for t in graph.initializer if t.name in taken]
+    fresh += [
+        store.new(np.ascontiguousarray(read(tensors[name], folder).T), output)
+        for output, name in turned.items()
+        if output in taken
+    ]
+    for inner in _inner_first(graph):
+        nodes: list[onnx.NodeProto] = []
+        for node in (node for node in inner.node if node.output[0] not in turned):
+            if _key(node) not in chosen:
+                nodes.append(node)
+                continue
+            key = (*_matrix(node, turned), chosen[_key(node)])
+            name, is_turned, bits = key
+            if key not in packed:
+                weight = read(tensors[name], folder)
+                parts = pack(
+                    weight.T if is_turned else weight,
+                    bits=bits, block_size=form.block_size, zero_points=form.zero_points,
+                )  # fmt: skip
+                turn = "T" if is_turned else ""
+                names = [f"{name}_{end}{bits}{turn}" for end in ("Q", "scales", "zeros")]
+                fresh += [store.new(part, n) for part, n in zip(parts, names, strict=False)]
+                packed[key] = names[: len(parts)]
+                del weight, parts
+            rows, columns = _sizes(tensors[name], turned=is_turned)
+            nodes += _packed_nodes(
+                node, packed[key],
+                bits=bits, block_size=form.block_size, accuracy_level=form.accuracy_level,
+                K=rows, N=columns,
+            )  # fmt: skip
+        refill(inner.node, nodes)
+    _finish(model, fresh)
+
+
+def _still_taken(
+    graph: onnx.GraphProto, chosen: Collection[tuple[str, ...]], turned: Collection[str]
+) -> set[str]:
+    """Returns the tensors that something takes beside the weights of replaced nodes."""
+    taken = {item.name for item in graph.output}
+    for node in all_nodes(graph):
+        if node.output[0] not in turned:
+            is_chosen = _key(node) in chosen
+            taken.update(n for i, n in enumerate(node.input) if i != 1 or not is_chosen)
+    return taken
+
+
+def _turned_tables(
+    graph: onnx.GraphProto, tensors: Mapping[str, onnx.TensorProto]
+) -> dict[str, str]:
+    """Returns the outputs of nodes that turn a constant matrix, each with the matrix.
+
+    Exporters store a table that the embedding and the last product share so. A session would turn
+    it each time that it is opened, and hold it twice.
+    """
+    outputs = {item.name for item in graph.output}
+    return {
+        node.output[0]: node.input[0]
+        for node in graph.node
+        if operator_of(node) == "Transpose"
+        and node.input[0] in tensors
+        and len(tensors[node.input[0]].dims) == 2
+        and node.output[0] not in outputs
+        and list(_attribute(node, "perm", [1, 0])) == [1, 0]
+    }
+
+
+def products(
+    graph: onnx.GraphProto, tensors: Mapping[str, onnx.TensorProto]
+) -> Iterator[onnx.NodeProto]:
+    """Yields the products with a constant float matrix stored in the main graph, turned or not.
+
+    Those in the branches and bodies of other nodes come first.
+    """
+    turned = _turned_tables(graph, tensors)
+    for node in (node for inner in _inner_first(graph) for node in inner.node):
+        weight = tensors.get(_matrix(node, turned)[0]) if len(node.input) > 1 else None
+        if weight is None or weight.data_type != onnx.TensorProto.FLOAT or len(weight.dims) != 2:
+            continue
+        plain = operator_of(node) == "Gemm" and not _attribute(node, "transA")
+        plain = plain and all(_attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
+        if operator_of(node) == "MatMul" or plain:
+            yield node
+
+
+def _inner_first(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+    """Returns the graph and those inside its nodes, each before the one around it."""
+    return [inner for inner in all_graphs(graph) if inner.node][::-1]
+
+
+def _key(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Returns what tells a node from others; two branches may use a name twice."""
+    return (operator_of(node), *node.input, *node.output)
+
+
+def _matrix(node: onnx.NodeProto, turned: Mapping[str, str]) -> tuple[str, bool]:
+    """Returns the matrix that a product takes as it is stored, and whether it takes it turned."""
+    name = node.input[1]
+    is_turned = operator_of(node) == "Gemm" and bool(_attribute(node, "transB"))
+    return (turned[name], not is_turned) if name in turned else (name, is_turned)
+
+
+def pack(weight: Array, *, bits: int, block_size: int, zero_points: bool) -> list[Array]:
+    """Returns a matrix [K, N] as MatMulNBits takes it: integers, scales, and zero points if any."""
+    from onnxruntime.capi import _pybind_state
+
+    rows, columns = weight.shape
+    blocks = -(-rows // block_size)
+    padding = blocks * block_size - rows
+    # a transposed weight stays so when it is padded, and the tool reads row by row
+    weight = np.ascontiguousarray(np.pad(weight, ((0, padding), (0, 0))) if padding else weight)
+    integers = np.zeros((columns, blocks, block_size * bits // 8), np.uint8)
+    scales = np.zeros((columns, blocks), np.float32)
+    zeros = np.zeros((columns, -(-blocks * bits // 8)), np.uint8)
+    rounded = getattr(_pybind_state, f"quantize_matmul_{bits}bits")
+    rounded(integers, weight, scales, zeros, block_size, columns, rows, not zero_points)
+    return [integers, scales, *([zeros] if zero_points else [])]
+
+
+class _Store:
+    """The new file of weights: what is appended to it becomes an initializer.
+
+    Args:
+        file: The file; None keeps all weights in the model's own.
+    """
+
+    def __init__(self, file: Any, name: str) -> None:
+        self._file, self._name = file, name
+
+    def new(self, array: Array, name: str) -> onnx.TensorProto:
+        """Returns a new tensor, whose numbers lie in the file unless they are few."""
+        if self._file is None or array.nbytes < _SMALLEST_BYTES:
+            return numpy_helper.from_array(np.asarray(array), name)
+        tensor = onnx.TensorProto(
+            name=name, dims=array.shape, data_type=helper.np_dtype_to_tensor_dtype(array.dtype)
         )
-    with silent_tools():
-        quantizer = tools.MatMulNBitsQuantizer(
-            model,
-            bits=bits,
-            block_size=block_size,
-            is_symmetric=not zero_points,
-            accuracy_level=accuracy_level,
-            nodes_to_exclude=list(excluded),
-            op_types_to_quantize=("MatMul",),
-            algo_config=algorithm,
-        )
-        quantizer.process()
-    packed: onnx.ModelProto = quantizer.model.model
-    return packed
+        begin = self._begin()
+        self._file.write(np.ascontiguousarray(array).data.cast("B"))
+        return self._placed(tensor, begin, array.nbytes)
+
+    def moved(self, tensor: onnx.TensorProto, folder: Path) -> onnx.TensorProto:
+        """Returns a tensor of the source, its numbers in the new file if they were in one."""
+        if not external_data_helper.uses_external_data(tensor):
+            return tensor
+        place: Any = external_data_helper.ExternalDataInfo(tensor)
+        begin, left = self._begin(), place.length
+        with (folder / place.location).open("rb") as data:
+            data.seek(place.offset or 0)
+            while left is None or left > 0:
+                chunk = data.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES))
+                if not chunk:
+                    break
+                self._file.write(chunk)
+                left = None if left is None else left - len(chunk)
+        return self._placed(tensor, begin, self._file.tell() - begin)
+
+    def _begin(self) -> int:
+        self._file.write(b"\0" * (-self._file.tell() % _ALIGNED_BYTES))
+        return int(self._file.tell())
+
+    def _placed(self, tensor: onnx.TensorProto, offset: int, length: int) -> onnx.TensorProto:
+        self._file.flush()
+        placed = onnx.TensorProto()
+        placed.CopyFrom(tensor)
+        placed.ClearField("raw_data")
+        placed.data_location = onnx.TensorProto.EXTERNAL
+        del placed.external_data[:]
+        for key, value in (("location", self._name), ("offset", offset), ("length", length)):
+            placed.external_data.add(key=key, value=str(value))
+        return placed
+
+
+def _packed_nodes(
+    node: onnx.NodeProto, weights: list[str], **attributes: Any
+) -> Iterator[onnx.NodeProto]:
+    """Yields what takes the place of a product: one of packed weights, and a Gemm's summand."""
+    has_summand = len(node.input) > 2 and node.input[2]
+    output = f"{node.output[0]}_packed" if has_summand else node.output[0]
+    yield helper.make_node(
+        "MatMulNBits", [node.input[0], *weights], [output],
+        name=f"{node.name or node.output[0]}_packed", domain=_DOMAIN, **attributes,
+    )  # fmt: skip
+    if has_summand:
+        yield helper.make_node("Add", [output, node.input[2]], [node.output[0]])
+
+
+def _finish(model: onnx.ModelProto, fresh: list[onnx.TensorProto]) -> None:
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(fresh)
+    if not any(item.domain == _DOMAIN for item in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
+
+
+def _sizes(tensor: onnx.TensorProto, *, turned: bool) -> tuple[int, int]:
+    first, second = tensor.dims
+    return (second, first) if turned else (first, second)
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: Any = 0) -> Any:
+    return next(
+        (helper.get_attribute_value(item) for item in node.attribute if item.name == name), default
+    )

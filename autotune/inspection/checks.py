@@ -187,21 +187,6 @@ def _growth(inspected: InspectedModel) -> Finding | None:
     )
 
 
-def _leak(inspected: InspectedModel) -> Finding | None:
-    leak = inspected.leak
-    if leak is None or not leak.is_leak:
-        return None
-    return Finding(
-        name="leak",
-        severity=HIGH,
-        summary="A session holds more memory after each run, and does not stop.",
-        evidence=f"The growth is {leak.kib_per_run:.3g} KiB a run ({leak.low:.3g}–{leak.high:.3g}, "
-        f"95 %) over {leak.runs} runs, in {100 * leak.growing:.0f} % of their blocks.",
-        advice="Find the release of ONNX Runtime that brought it, or one without it: "
-        f"autotune bisect {inspected.file} --runtimes onnxruntime==1.22.1..1.28.0",
-    )
-
-
 def _arena(inspected: InspectedModel) -> Finding | None:
     profile = inspected.profile
     if profile is None or profile.arena_mib is None:
@@ -302,7 +287,6 @@ CHECKS = tuple(
         ("fp16 weights", "fp16 weights", _fp16_weights, by_gain, False),
         ("saturating int8", "int8 that saturates", _saturation, by_answers, False),
         ("memory growth", "memory growth over shapes", _growth, by_gain, True),
-        ("leak", "memory that grows with each run", _leak, by_gain, True),
         ("arena", "memory held by the arena", _arena, by_held_memory, True),
         ("inline weights", "weights inside the file", _inline_weights, by_gain, False),
         ("parallel branches", "branches for parallel execution", _branches, by_gain, False),

@@ -12,7 +12,6 @@ from autotune.facts.workload import Workload
 from autotune.inspection.growth import Growth
 from autotune.inspection.model_report import ModelReport
 from autotune.inspection.profile import Profile
-from autotune.measure.leak import Leak
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 
@@ -31,7 +30,6 @@ class InspectedModel:
         profile: The operator profile of the default; None where nothing was measured.
         growth: Memory over several shapes of the default and of its remedies; empty where the
             shapes are fixed, or nothing was measured.
-        leak: How the default's memory grows with each run; None where nothing was measured.
     """
 
     model: Model
@@ -40,7 +38,6 @@ class InspectedModel:
     workload: Workload
     profile: Profile | None = None
     growth: Mapping[str, Growth] = field(default_factory=dict)
-    leak: Leak | None = None
 
     @property
     def file(self) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed
@@ -17,6 +16,7 @@ from autotune.facts.model import Model
 from autotune.facts.workload import Workload
 from autotune.inspection.profile import Profile
 from autotune.measure.child_session import child_session
+from autotune.process import memory
 from autotune.process.child import ChildFailure
 
 DEFAULT = "the default"
@@ -66,7 +66,7 @@ def shape_feeds(model: Model, workload: Workload, profile: Profile) -> tuple[Fee
         return tuple(by_shape.values())[: len(_FACTORS)]
     first = workload.feeds[0]
     axes = varying_axes(model, first)
-    free_mib = psutil.virtual_memory().available >> 20
+    free_mib = memory.free_mib()
     feeds = []
     for factor in _FACTORS:
         repeated = {

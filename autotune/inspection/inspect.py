@@ -21,9 +21,8 @@ from autotune.inspection.growth import measure_growth, shape_feeds
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.model_report import ModelReport, read_model
 from autotune.inspection.profile import Elementwise, Profile, elementwise_time, profile_session
-from autotune.measure.leak import Leak, measure_leak
 from autotune.measure.measurer import DuetMeasurer
-from autotune.measure.outcome import SEARCH, Failure, Measurement
+from autotune.measure.outcome import SEARCH, Measurement
 from autotune.process import scratch
 from autotune.space.configuration import BASELINE, Configuration
 
@@ -32,11 +31,8 @@ OnStep = Callable[[int, int], None]
 
 # A remedy with large errors is reported with them; the study's own limit is another matter.
 _MAX_ERROR = 1.0
-# Profile, peaks, growth over shapes and with each run, and the default, before the remedies.
-_STEPS = 5
-# A leak fills the holes of the heap before the process grows; blocks of few runs would not show it.
-_LEAK_RUNS = 20
-_LEAK_MS = 500.0
+# Profile, peaks, growth over shapes, and the default, before the remedies.
+_STEPS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +62,6 @@ class Inspection:
     peaks: Peaks | None = None
     headroom: Headroom | None = None
     memory_mib: float | None = None
-    leak: Leak | None = None
 
     def to_json(self) -> Json:
         """Returns the inspection as JSON values."""
@@ -141,7 +136,6 @@ def _inspection(inspected: InspectedModel) -> Inspection:
         unknown=tuple(check.about for check in CHECKS if check.optimised and not is_read),
         unmeasured=tuple(c.about for c in CHECKS if c.measured and not is_measured),
         profile=inspected.profile,
-        leak=inspected.leak,
     )
 
 
@@ -154,15 +148,7 @@ def _measured(inspected: InspectedModel, on_step: OnStep) -> tuple[InspectedMode
     on_step(2, _STEPS)
     growth = measure_growth(path, shape_feeds(inspected.model, workload, profile))
     on_step(3, _STEPS)
-    leak = measure_leak(
-        path,
-        SessionConfig(),
-        workload,
-        fewest_runs=max(1, min(_LEAK_RUNS, round(_LEAK_MS / profile.run_ms))),
-    )
-    on_step(4, _STEPS)
-    known = None if isinstance(leak, Failure) else leak
-    return replace(inspected, profile=profile, growth=growth, leak=known), peaks
+    return replace(inspected, profile=profile, growth=growth), peaks
 
 
 def _elementwise(model: Model, workload: Workload) -> Elementwise | None:

@@ -10,7 +10,13 @@ from onnx import external_data_helper
 from autotune.facts.counting import count, item_bits
 from autotune.facts.eight_bits import signed_products
 from autotune.facts.feeds import load_samples
-from autotune.facts.graphs import all_graphs, all_nodes, all_weights
+from autotune.facts.graphs import (
+    all_graphs,
+    all_nodes,
+    all_weights,
+    operator_name,
+    operator_of,
+)
 from autotune.facts.optimised import count_subnormals, optimised_model, optimised_weights
 from autotune.inspection.model_report import (
     ModelReport,
@@ -104,7 +110,7 @@ def _optimised(model: onnx.ModelProto, folder: Path) -> OptimisedGraph:
             subnormal.append(SubnormalWeight(name=name, subnormals=number, elements=array.size))
     subnormal.sort(key=lambda weight: -weight.subnormals)
     return OptimisedGraph(
-        operators=dict(Counter(node.op_type for node in all_nodes(graph)).most_common()),
+        operators=dict(Counter(operator_name(node) for node in all_nodes(graph)).most_common()),
         unfolded=_unfolded(graph),
         float_elements=elements,
         subnormals=sum(weight.subnormals for weight in subnormal),
@@ -121,11 +127,11 @@ def _unfolded(graph: onnx.GraphProto) -> dict[str, int]:
     kinds: dict[str, int] = defaultdict(int)
     for inner in all_graphs(graph):
         constants = {item.name for item in inner.initializer}
-        constants |= {node.output[0] for node in inner.node if node.op_type == "Constant"}
+        constants |= {node.output[0] for node in inner.node if operator_of(node) == "Constant"}
         for node in inner.node:
             names = [name for name in node.input if name]
-            if node.op_type not in _NEVER_FOLDED and names and constants.issuperset(names):
-                kinds[node.op_type] += 1
+            if operator_of(node) not in _NEVER_FOLDED and names and constants.issuperset(names):
+                kinds[operator_name(node)] += 1
                 constants.update(node.output)
     return dict(kinds)
 

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from autotune.deploy.opening import open_session
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, load_samples
-from autotune.facts.graphs import all_graphs
+from autotune.facts.graphs import all_graphs, operator_name, operator_of
 from autotune.graph.algebra.model import simplify
 from autotune.graph.model_file import save, write_optimised
 from autotune.inspection.profile import MOST_PATTERNS, Elementwise, Pattern
@@ -25,9 +25,11 @@ from autotune.process.child_end import Message, serve
 
 _ELEMENTWISE = frozenset(
     """
-    Abs Add And BiasGelu Cast Ceil Clip Cos Div Elu Equal Erf Exp FastGelu Floor Gelu Greater
+    Abs Add And com.microsoft.BiasGelu Cast Ceil Clip Cos Div Elu Equal Erf Exp
+    com.microsoft.FastGelu Floor Gelu com.microsoft.Gelu Greater
     GreaterOrEqual HardSigmoid HardSwish LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul
-    Neg Not Or PRelu Pow QuickGelu Reciprocal ReduceL1 ReduceL2 ReduceLogSumExp ReduceMax ReduceMean
+    Neg Not Or PRelu Pow com.microsoft.QuickGelu Reciprocal ReduceL1 ReduceL2
+    ReduceLogSumExp ReduceMax ReduceMean
     ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Round Selu Sigmoid Sign Sin Softplus
     Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu Where
     """.split()
@@ -100,11 +102,11 @@ class _Piece:
         node = self._producers.get(name)
         if node is not None:
             names = [item for item in node.input if item]
-            if node.op_type in _COMMUTATIVE:
+            if operator_of(node) in _COMMUTATIVE:
                 names.sort(
                     key=lambda item: (item in self._constants, self._text(item, named=False))
                 )
-            return f"{node.op_type}({', '.join(self._text(n, named=named) for n in names)})"
+            return f"{operator_name(node)}({', '.join(self._text(n, named=named) for n in names)})"
         constant = self._constants.get(name)
         if constant is None:
             return self._letter(name) if named else "~"
@@ -119,10 +121,10 @@ class _Piece:
 
 def _pieces(graph: onnx.GraphProto) -> Iterator[_Piece]:
     """Gives the elementwise nodes of a graph in connected pieces, cut from the last node on."""
-    producers = {node.output[0]: node for node in graph.node if node.op_type in _ELEMENTWISE}
+    producers = {node.output[0]: node for node in graph.node if operator_of(node) in _ELEMENTWISE}
     done: set[str] = set()
     for last in reversed(graph.node):
-        if last.op_type not in _ELEMENTWISE or last.name in done:
+        if operator_of(last) not in _ELEMENTWISE or last.name in done:
             continue
         done.add(last.name)
         nodes = [last]

@@ -8,8 +8,8 @@ from pathlib import Path
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, save_samples
 from autotune.facts.workload import Workload
+from autotune.measure.answers import Outputs
 from autotune.measure.configuration_run import FIRST_LIMITS
-from autotune.measure.fidelity import Outputs
 from autotune.measure.memory import Usage
 from autotune.measure.replies import FirstRuns, Opened
 from autotune.measure.requests import SampleFiles, request_outputs, request_session

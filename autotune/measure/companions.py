@@ -11,17 +11,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.deploy.batcher import Batcher, Batches
 from autotune.deploy.records import Amount, PositiveWhole, Whole
 from autotune.errors import RequestError
 from autotune.facts.batches import Batching, masked_dimension, stack
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload, evenly
-from autotune.measure.child_session import ChildSession, child_session
-from autotune.measure.fidelity import OutputMismatchError, Outputs, compare
+from autotune.measure.answers import OutputMismatchError, Outputs, compare
+from autotune.measure.child_session import ChildSession
 from autotune.measure.requests import samples_of
-from autotune.measure.sample_sets import SAME_ANSWERS, UNOPTIMISED
+from autotune.measure.sample_sets import SAME_ANSWERS
 from autotune.process.child import ChildFailure
 
 _SAMPLES = 4
@@ -151,27 +150,3 @@ def compare_companions(
             )
         )
     return found
-
-
-def padding_is_harmless(model: Model, workload: Workload, batches: Batches) -> bool:
-    """Returns whether the unoptimised model's answers to a padded batch are those to its samples.
-
-    Args:
-        workload: Samples with a batch dimension, of which the first row counts.
-        batches: The inputs that are padded.
-    """
-    feeds = evenly(workload.validation, _SAMPLES)
-    rows = [{name: array[0] for name, array in feed.items()} for feed in feeds]
-    axes = batches.axes
-    longest = max(row[name].shape[axis - 1] for row in rows for name, axis in axes.items())
-    size = longest + _PADDING  # so that samples of one length are padded too
-    together = Batches(axes=axes, sizes=(size,), tokens=size * len(rows))
-    (numbers, padded), *_ = Batcher(together).batches(rows)
-    alone = [{name: array[None] for name, array in rows[number].items()} for number in numbers]
-    try:
-        with child_session(model.path, UNOPTIMISED, workload) as session:
-            right = session.outputs(alone)
-            same = by_sample(session.outputs([padded], len(alone)), len(alone), right)
-            return compare(right, same).error <= SAME_ANSWERS
-    except (ChildFailure, OutputMismatchError):
-        return False

@@ -5,7 +5,6 @@ from pathlib import Path
 from autotune.deploy.options import RUNTIME
 from autotune.errors import StorageError
 from autotune.facts.model import Model
-from autotune.graph.parameters import STATIC_SHAPES
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.space.configuration import Configuration
 from autotune.space.session import EXECUTION_PROVIDER, OPTIMIZER_PARAMETERS
@@ -73,8 +72,8 @@ class ConfigurationFiles:
         level = session.get("graph_optimization_level", "ORT_ENABLE_ALL")
         if level not in _COMPARED_LEVELS or not _OTHER_GRAPHS.isdisjoint(session):
             return configuration
-        # each runtime optimises in its own way, and fixed shapes let a session plan its memory
-        if not {RUNTIME, STATIC_SHAPES}.isdisjoint(graph_parameters.to_json()):
+        # each runtime optimises in its own way
+        if RUNTIME in graph_parameters.to_json():
             return configuration
         if self._preparer is None or "ort_" in str(graph_parameters.to_json().get("pre_pass", "")):
             return configuration

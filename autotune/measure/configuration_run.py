@@ -2,20 +2,18 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from autotune.deploy.config import PER_CLIENT, SHARED
-from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
+from autotune.measure.answers import Judge, OutputMismatchError
 from autotune.measure.duet import Duet, Reference, play
-from autotune.measure.fidelity import Judge, OutputMismatchError
 from autotune.measure.memory import Usage
-from autotune.measure.open_loop import OpenLoop
 from autotune.measure.outcome import (
     Effort,
     Failure,
@@ -73,18 +71,6 @@ FIRST_LIMITS = TimeLimits(load_s=600.0, run_s=300.0)
 """The limits until the speed of the baseline is known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadMeasurement:
-    """The numbers of one configuration under an offered load.
-
-    Attributes:
-        loop: The latencies of the requests, and whether the server kept up.
-    """
-
-    fidelity: Fidelity
-    loop: OpenLoop
-
-
 class ConfigurationRun:
     """One configuration's process and its numbers, phase by phase.
 
@@ -126,7 +112,6 @@ class ConfigurationRun:
         config: SessionConfig,
         cache: ProviderCache,
         history: int = 0,
-        process: ProcessOptions | None = None,
     ) -> Failure | None:
         """Opens the session; returns a failure where its execution provider runs no node.
 
@@ -149,7 +134,6 @@ class ConfigurationRun:
             clients=self._clients,
             sessions=self._clients if self._sessions == PER_CLIENT else 1,
             history=history,
-            process=process,
         )
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")
@@ -295,17 +279,6 @@ class ConfigurationRun:
             lengths=self._first_runs.lengths,
         )
         self._lap("prompts")
-
-    def open_loop(self, arrivals_s: Sequence[float]) -> LoadMeasurement:
-        """Returns the latencies of requests by a schedule; it takes the place of :meth:`play`.
-
-        Args:
-            arrivals_s: When they arrive, in seconds from the beginning, in order.
-        """
-        self.phase = "turns"
-        message = {"do": "open_loop", "arrivals_s": list(arrivals_s)}
-        loop = self._child.request(message, arrivals_s[-1] + self._limits.run_s, OpenLoop)
-        return LoadMeasurement(fidelity=self._fidelity, loop=loop)
 
     def measurement(self, duet: Duet, reference_ms: float) -> Measurement:
         """Returns the numbers by the time slices so far.

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 import psutil
 
+from autotune.deploy import cgroups
 from autotune.deploy.config import Interval
 from autotune.measure.clients import Burst
 from autotune.measure.outcome import FEWEST_QUIET, Effort
@@ -59,7 +60,7 @@ class TimeSlice:
     Attributes:
         run_ns: The time of each run.
         cpu_ns: The CPU time of all threads in all of them.
-        stolen: Whether the host took a core away meanwhile.
+        stolen: Whether the host or a quota took a core away meanwhile.
         mean_ms: With several clients the mean latency while all of them were busy, which is their
             number over the throughput; None with one client.
     """
@@ -122,11 +123,12 @@ def take_slice(
 
 
 def stolen_s() -> float:
-    """Returns for how long the host has run others on our virtual cores, in s of one core.
+    """Returns for how long our cores were taken away, in s of one core.
 
-    The time counts from the start of the machine. It is always 0 where the system does not tell.
+    The host may run others on our virtual cores, or a quota of the CPU may stop this process. The
+    time counts from the start of the machine. It is always 0 where the system does not tell.
     """
-    return float(getattr(psutil.cpu_times(), "steal", 0.0))
+    return float(getattr(psutil.cpu_times(), "steal", 0.0)) + cgroups.throttled_us() / 1e6
 
 
 class Reference:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from autotune.deploy.decoder import LengthTimes, Plan
 from autotune.deploy.generation import Generation, Mark
+from autotune.errors import RequestError
 from autotune.facts.feeds import Feed, save_samples
 from autotune.measure.replies import PROMPTS, STEPS, TOKENS
 from autotune.measure.runs import Runs
@@ -197,6 +198,24 @@ def write_text(session: onnxruntime.InferenceSession, plan: Plan, feed: Feed, ta
         if len(windows) >= _FEWEST_WINDOWS and time.monotonic() > end:
             break
         first = [int(prompt[len(windows) % prompt.size])]
-        made = generation.generate(first, size - 1, temperature=1.0, seed=_SEED + len(windows))
-        windows.append({TOKENS: np.array([*first, *made], np.int64)})
+        random = np.random.default_rng(_SEED + len(windows))
+        logits = generation.start(first, size)[-1]
+        text = first
+        while len(text) < size:
+            text.append(_drawn(logits, random))
+            if len(text) < size:
+                logits = generation.step(text[-1])
+        windows.append({TOKENS: np.array(text, np.int64)})
     save_samples(windows, target)
+
+
+def _drawn(logits: NDArray[Any], random: np.random.Generator) -> int:
+    """Returns a token that is drawn by its probability.
+
+    Raises:
+        RequestError: a logit is NaN or infinite; minus infinity rules a token out.
+    """
+    if not np.isfinite(logits.max()):
+        raise RequestError("logits are NaN or infinite")
+    odds = np.exp(logits.astype(np.float64) - float(logits.max()))
+    return int(random.choice(len(odds), p=odds / odds.sum()))

@@ -20,8 +20,8 @@ from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
+from autotune.measure.answers import OutputMismatchError, Outputs
 from autotune.measure.configuration_run import FIRST_LIMITS
-from autotune.measure.fidelity import OutputMismatchError, Outputs
 from autotune.measure.outcome import Fidelity
 from autotune.measure.replies import TOKENS, Done
 from autotune.measure.requests import SampleFiles, request_outputs, request_session

@@ -21,9 +21,9 @@ from autotune.errors import RequestError
 from autotune.facts.batches import stack
 from autotune.facts.model import Model
 from autotune.facts.workload import LABELS, Workload
+from autotune.measure.answers import Metric, OutputMismatchError, Outputs, compare
 from autotune.measure.child_session import ChildSession, child_session
 from autotune.measure.companions import Case, Companions, compare_companions
-from autotune.measure.fidelity import Metric, OutputMismatchError, Outputs, compare
 from autotune.measure.outcome import Fidelity
 from autotune.measure.requests import samples_of
 from autotune.measure.sample_sets import UNOPTIMISED
@@ -63,7 +63,7 @@ class Judgement:
         decision: ``within`` the limits, ``beyond`` one, or ``undecided``: too few samples, or too
             little time, to tell.
         available: How many there are; 0 where they are few, or generated.
-        error: The largest error of 64 samples, as :mod:`autotune.measure.fidelity` defines it.
+        error: The largest error of 64 samples, as :mod:`autotune.measure.answers` defines it.
         metric: The mean metric of the samples; None without a metric.
         reference_metric: The same by the unoptimised model.
         drop: By how much it fell, with the bounds of the sequential test.

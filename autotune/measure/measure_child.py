@@ -17,7 +17,6 @@ import onnxruntime
 from autotune.deploy.decoder import Plan
 from autotune.deploy.opening import open_session
 from autotune.deploy.placement import placement_of
-from autotune.deploy.process_options import ProcessOptions, set_process_options
 from autotune.deploy.providers import provider_named
 from autotune.deploy.records import read
 from autotune.deploy.session import SessionConfig
@@ -32,7 +31,6 @@ from autotune.process.child_end import Handler, Message, serve
 if TYPE_CHECKING:  # threads are imported where there are several clients
     from autotune.measure.clients import Burst, Call, Clients
     from autotune.measure.generation import GenerationRuns
-    from autotune.measure.open_loop import OpenLoop, Server
 
 # Memory patterns settle in five; without the arena the heap grows for ten.
 _FEWEST_MEMORY_RUNS = 5
@@ -72,7 +70,6 @@ class Worker:
             "answers": self.answers,
             "slice": self.time_slice,
             "burst": self.burst,
-            "open_loop": self.open_loop,
             "part": self.part,
             "write_text": self.write_text,
         }
@@ -96,8 +93,6 @@ class Worker:
         if self._device != "cpu":
             self._device_memory = DeviceMemory.start()
         self._kept_blocks = memory.live_through(message["history"])
-        if message["process"] is not None:
-            set_process_options(ProcessOptions(**message["process"]))
         gc.collect()
         peak_was_reset = memory.reset_peak()
         base = memory.usage()
@@ -242,17 +237,6 @@ class Worker:
             fewest=message["fewest_runs"],
             unrecorded=message["unrecorded_runs"],
         )
-
-    def open_loop(self, message: Message) -> "OpenLoop":
-        """Sends requests by a schedule; returns their latencies. They take the samples in turn."""
-        from autotune.measure.open_loop import open_loop
-
-        def server(client: int) -> "Server":
-            runs = self._runs_of(client)
-            return lambda number: runs.run(number % len(self._feeds))
-
-        servers = [server(client) for client in range(self._client_count)]
-        return open_loop(servers, message["arrivals_s"])
 
     def _run_of_all(self) -> Sequence[int]:
         """Returns the times of a run of each client, all at once; the fast ones may run again."""

@@ -3,14 +3,12 @@
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from autotune.deploy.config import SHARED, TunedConfig
 from autotune.deploy.options import OWN
-from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
@@ -19,15 +17,14 @@ from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
+from autotune.measure.answers import Metric, OutputMismatchError
 from autotune.measure.configuration_files import ConfigurationFiles
 from autotune.measure.configuration_run import (
     FIRST_LIMITS,
     ConfigurationRun,
-    LoadMeasurement,
     TimeLimits,
 )
 from autotune.measure.duet import Reference
-from autotune.measure.fidelity import Metric, OutputMismatchError
 from autotune.measure.held_text import text_set
 from autotune.measure.outcome import (
     NO_RUNTIME,
@@ -49,8 +46,6 @@ from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.runtimes.environments import is_there, site_of
 from autotune.space.configuration import Configuration
 from autotune.space.session import SESSIONS, WITHOUT_ANSWERS, session_config
-
-Numbers = TypeVar("Numbers", Measurement, LoadMeasurement)
 
 _WORKER = "autotune.measure.measure_child"
 _CALIBRATION_SLICES = 80
@@ -141,11 +136,10 @@ class DuetMeasurer:
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
-        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Returns the outcome of measuring `configuration` in a process of its own."""
         runtime = configuration.runtime
-        outcome = self._measure(configuration, effort, is_dominated, process)
+        outcome = self._measure(configuration, effort, is_dominated)
         if isinstance(outcome, Failure) and runtime != OWN and not is_there(runtime):
             message = f"{runtime} is no longer what was added"
             return replace(outcome, kind=NO_RUNTIME, message=message)
@@ -156,7 +150,6 @@ class DuetMeasurer:
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated,
-        process: ProcessOptions | None,
     ) -> Outcome:
         began = time.monotonic()
         try:
@@ -177,7 +170,6 @@ class DuetMeasurer:
             sessions=sessions,
             site=site_of(configuration.runtime),
             answers=_answers_name(configuration),
-            process=process,
         )
         if is_dominated is not never_dominated:  # in a search, where something comes in between:
             # it imports its packages while the trial is stored and the next file is made
@@ -202,7 +194,6 @@ class DuetMeasurer:
         sessions: str = SHARED,
         site: Path | None = None,
         answers: str = "",
-        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
@@ -232,24 +223,7 @@ class DuetMeasurer:
             gives_up=is_dominated is not never_dominated,
             site=site,
             answers=answers,
-            process=process,
         )
-
-    def measure_open_loop(
-        self,
-        path: Path,
-        config: SessionConfig,
-        arrivals_s: Sequence[float],
-        *,
-        sessions: str = SHARED,
-    ) -> LoadMeasurement | Failure:
-        """Returns the outcome of opening `path` as `config` says and sending it requests.
-
-        Args:
-            arrivals_s: When requests arrive, in seconds from the beginning, in order; at least two
-                for each client.
-        """
-        return self._run(path, config, None, sessions, lambda run: run.open_loop(arrivals_s))
 
     def _run(
         self,
@@ -257,14 +231,13 @@ class DuetMeasurer:
         config: SessionConfig,
         batch: int | None,
         sessions: str,
-        measure: Callable[[ConfigurationRun], Numbers],
+        measure: Callable[[ConfigurationRun], Measurement],
         *,
         judges: bool = True,
         gives_up: bool = False,
         site: Path | None = None,
         answers: str = "",
-        process: ProcessOptions | None = None,
-    ) -> Numbers | Failure:
+    ) -> Outcome:
         """Returns what `measure` says of a session in a fresh process whose answers are right.
 
         Answers that were right once are compared again only if `judges` says so; where that costs
@@ -285,7 +258,7 @@ class DuetMeasurer:
             )
             try:
                 cache = self._cache_of(site)
-                if failure := run.open(path, config, cache, self._history, process):
+                if failure := run.open(path, config, cache, self._history):
                     return failure
                 if failure := run.first_runs(gives_up=gives_up):
                     return failure

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from autotune.errors import RequestError
 from autotune.facts.feeds import Feed
 from autotune.facts.workload import LABELS
-from autotune.measure.fidelity import Metric, Outputs
+from autotune.measure.answers import Metric, Outputs
 
 Array = NDArray[np.generic]
 Answer = TypeVar("Answer")
@@ -58,31 +58,7 @@ def cosine(
     return float(np.mean(similarities))
 
 
-def exact(
-    outputs: Sequence[Outputs], references: Sequence[Outputs], inputs: Sequence[Feed]
-) -> float:
-    """Returns the share of samples all of whose tokens are right.
-
-    The output holds tokens, texts, or scores, of which the largest of each step counts.
-    """
-    pairs = _pairs("exact", outputs, references, inputs, _tokens)
-    return float(np.mean([given == right for given, right in pairs]))
-
-
-def cer(outputs: Sequence[Outputs], references: Sequence[Outputs], inputs: Sequence[Feed]) -> float:
-    """Returns one less the character error rate: edits for each character of the right answers.
-
-    The output holds texts or tokens, or scores, which are decoded as those of a CTC model: the
-    largest of each step counts, repeated ones once, and token 0 is no character.
-    """
-    edits = length = 0
-    for given, right in _pairs("cer", outputs, references, inputs, _characters):
-        edits += _edit_distance(given, right)
-        length += len(right)
-    return 1 - edits / max(1, length)
-
-
-METRICS: Mapping[str, Metric] = {"top1": top1, "cosine": cosine, "exact": exact, "cer": cer}
+METRICS: Mapping[str, Metric] = {"top1": top1, "cosine": cosine}
 """The metrics that ``--metric`` knows by name."""
 
 

@@ -8,7 +8,6 @@ from typing import Protocol
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.placement import Placement
-from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import Amount, Positive, PositiveWhole
 from autotune.space.configuration import Configuration
 
@@ -30,7 +29,7 @@ class Fidelity:
     Attributes:
         error: The error that the limit holds for: the mean relative L2 error of the validation
             samples, but at least an eighth of the worst sample's; see
-            :mod:`autotune.measure.fidelity`.
+            :mod:`autotune.measure.answers`.
         worst_error: The error of the worst sample; None where an earlier version measured.
         cosine: Smallest cosine similarity.
         max_difference: Largest absolute difference.
@@ -343,12 +342,8 @@ class Measurer(Protocol):
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
-        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Returns the outcome of measuring `configuration`, ended early if `is_dominated` says so.
-
-        Args:
-            process: Options of the process in which it is measured; None for none.
 
         Raises:
             CannotMeasureError: the baseline itself fails.

@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.deploy.decoder import Plan
-from autotune.deploy.process_options import ProcessOptions
 from autotune.deploy.records import to_plain
 from autotune.deploy.session import SessionConfig
 from autotune.errors import DataError
 from autotune.facts.batches import Batching
 from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.workload import TIMING_SAMPLES, Workload
-from autotune.measure.fidelity import OutputMismatchError, Outputs
+from autotune.measure.answers import OutputMismatchError, Outputs
 from autotune.measure.flatten import output_of
 from autotune.measure.replies import Done, Opened
 from autotune.process.child import Child, ChildFailure
@@ -98,7 +97,6 @@ def request_session(
     clients: int = 1,
     sessions: int = 1,
     history: int = 0,
-    process: ProcessOptions | None = None,
 ) -> Opened:
     """Lets `child` read its samples and open the file `model` as `config` says.
 
@@ -120,7 +118,6 @@ def request_session(
         "clients": clients,
         "sessions": sessions,
         "history": history,
-        "process": None if process is None else vars(process),
         "plan": None if files.plan is None else to_plain(files.plan),
     }
     return child.request(request, limit_s, Opened)

@@ -11,8 +11,7 @@ from autotune.facts.batches import Batching
 from autotune.facts.model import Model
 from autotune.facts.runtime import without_places
 from autotune.facts.workload import Workload
-from autotune.measure.configuration_run import FIRST_LIMITS
-from autotune.measure.fidelity import (
+from autotune.measure.answers import (
     Judge,
     Metric,
     OutputJudge,
@@ -22,6 +21,7 @@ from autotune.measure.fidelity import (
     coverage_of,
     incomparable,
 )
+from autotune.measure.configuration_run import FIRST_LIMITS
 from autotune.measure.requests import SampleFiles, request_outputs, request_session
 from autotune.process.child import Child, ChildFailure
 

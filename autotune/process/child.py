@@ -28,6 +28,7 @@ from autotune.deploy.telemetry import OFF, VARIABLE
 from autotune.errors import FormatError, StorageError
 from autotune.process import scratch
 from autotune.process.child_end import Message, printable
+from autotune.process.memory import free_mib
 from autotune.process.signals import signals_later
 
 _KEPT = re.compile(
@@ -87,8 +88,7 @@ class ChildFailure(Exception):
 
 def memory_limit() -> int:
     """Returns a limit in MiB that keeps the machine usable: four fifths of the free memory."""
-    free_mib = psutil.virtual_memory().available >> 20
-    return max(512, int(free_mib * 0.8))
+    return max(512, int(free_mib() * 0.8))
 
 
 class Child:
@@ -313,7 +313,6 @@ class Child:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         self._process.wait()
-        scratch.end_processes(self._folder)
         self._close_channel()
 
     def _close_channel(self) -> None:

@@ -1,19 +1,16 @@
-"""Configurations beside a baseline, and releases beside each other, with the verdicts on them."""
+"""Configurations beside a baseline, with the verdicts on them."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from xml.etree import ElementTree as ET
 
-from autotune.measure.leak import Leak
-from autotune.measure.outcome import Failure
 from autotune.report.remarks import BATCH_MEANING, coverage_remarks
 from autotune.report.text import interval, latency, memory, percent, without_controls
 from autotune.report.view import BLANK, Block, Line, Table, View
-from autotune.results.compare import Compared, Comparison, LoadComparison, UnderLoad
+from autotune.results.compare import Compared, Comparison
 from autotune.results.gate import Verdict, exit_code
 from autotune.results.score import slower_by_up_to
-from autotune.results.versions import LEAK, ReleaseChange, VersionComparison
 from autotune.search.objective import TOKENS
 
 _INPUTS = {"user": "your inputs", "generated": "generated inputs"}
@@ -73,32 +70,6 @@ def _since_it_was_tuned(config: Compared) -> Iterator[Line]:
         )
 
 
-def view_under_load(comparison: LoadComparison, verdicts: Sequence[Verdict]) -> View:
-    """Returns the verdicts, then the latencies of all configurations under an offered load."""
-    clients = f"{comparison.clients} client{'s' if comparison.clients > 1 else ''}"
-    blocks: list[Block] = [
-        *map(_verdict, verdicts),
-        BLANK,
-        _load_table(comparison),
-        BLANK,
-        Line(
-            f"Open loop: {comparison.offered_per_s:g} requests a second arrive at random "
-            f"(Poisson), and {clients} send them. Latencies count from the scheduled arrival, "
-            f"over {comparison.rounds} alternating rounds."
-        ),
-    ]
-    rows = (comparison.baseline, *comparison.configs)
-    if any(row.kept_up and row.p99_ms is None for row in rows):
-        blocks.append(Line(_TOO_FEW))
-    if not all(row.kept_up for row in rows):
-        words = (
-            "Where a configuration does not keep up, the queue grows for as long as requests "
-            "arrive, so its latencies are not shown. Offer less with --qps."
-        )
-        blocks.append(Line(words, "warning"))
-    return View(blocks=[*blocks, *_answers(comparison)], data=_data(comparison, verdicts))
-
-
 def _comparison_table(comparison: Comparison) -> Table:
     """Returns a row for the baseline and one for each configuration."""
     generates = TOKENS in comparison.baseline.score.values
@@ -129,23 +100,6 @@ def _comparison_table(comparison: Comparison) -> Table:
         columns = ("samples/s", "speed-up", "p50 ms", "p99 ms")
     headings = ("configuration", *columns, "memory MiB", "error", "in short")
     return Table(headings=headings, rows=rows, words=(0, len(headings) - 1))
-
-
-def _load_table(comparison: LoadComparison) -> Table:
-    """Returns a row for the baseline and one for each configuration under an offered load."""
-
-    def cells(row: UnderLoad) -> list[str]:
-        return [
-            row.name,
-            *map(_percentile, (row.p50_ms, row.p90_ms, row.p99_ms)),
-            f"{row.achieved_per_s:.4g}",
-            "" if row is comparison.baseline else f"{row.error:.1g}",
-            "keeps up" if row.kept_up else "does not keep up",
-        ]
-
-    headings = ("configuration", "p50 ms", "p90 ms", "p99 ms", "answered/s", "error", "load")
-    rows = [cells(row) for row in (comparison.baseline, *comparison.configs)]
-    return Table(headings=headings, rows=rows, words=(0, 6))
 
 
 def _in_short(config: Compared) -> str:
@@ -179,14 +133,12 @@ def _batches(comparison: Comparison) -> list[Line]:
     return [Line(f"Samples of a run: {listed}. {BATCH_MEANING}")]
 
 
-def _answers(comparison: Comparison | LoadComparison) -> list[Line]:
+def _answers(comparison: Comparison) -> list[Line]:
     """Returns sentences on the inputs and the model by which the answers were compared."""
     remarks = []
     if comparison.configs:
         remarks.append(Line(f"Errors are measured on {_INPUTS[comparison.error_data]}."))
-        first = comparison.configs[0]
-        coverage = first.score.coverage if isinstance(first, Compared) else first.coverage
-        remarks += coverage_remarks(coverage)
+        remarks += coverage_remarks(comparison.configs[0].score.coverage)
     if not comparison.untouched:
         words = (
             f"No study beside the config names the original model as it was, so "
@@ -202,9 +154,7 @@ def _verdict(verdict: Verdict) -> Line:
     return Line(f"FAILED {verdict.config}: {verdict.words}", "bad")
 
 
-def _data(
-    comparison: Comparison | LoadComparison, verdicts: Sequence[Verdict]
-) -> dict[str, object]:
+def _data(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str, object]:
     document = asdict(comparison, dict_factory=_finite)
     listed = [asdict(verdict) for verdict in verdicts]
     return {**document, "verdicts": listed, "passed": exit_code(verdicts) == 0}
@@ -245,57 +195,3 @@ def junit_document(verdicts: Sequence[Verdict]) -> str:
             ET.SubElement(case, kind, {"message": message}).text = message
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def view_versions(versions: VersionComparison, verdicts: Sequence[Verdict]) -> View:
-    """Returns the comparison, and how the memory of each grows with the runs."""
-    view = view_comparison(versions.comparison, verdicts)
-    rows = [(name, *_growth(leak)) for name, leak in versions.leaks.items()]
-    headings = ("configuration", "growth, KiB a run", "runs", "")
-    blocks: list[Block] = [
-        *view.blocks,
-        BLANK,
-        Line("Memory after the first runs; brackets hold 95 % intervals."),
-        Table(headings=headings, rows=rows, words=(0, 3)),
-    ]
-    leaks = {name: asdict(leak) for name, leak in versions.leaks.items()}
-    return View(blocks=blocks, data={**view.data, "growth": leaks})
-
-
-def view_changes(
-    first: str, last: str, releases: Sequence[str], changes: Sequence[ReleaseChange]
-) -> View:
-    """Returns what changed between two releases, and which one brought it."""
-    blocks = [
-        Line(_sentence(change), "bad" if change.confirmed else "warning") for change in changes
-    ]
-    if not changes:
-        words = f"{last} is no slower than {first}, leaks no memory and gives the same answers."
-        blocks = [Line(words, "good")]
-    data = {"releases": list(releases), "changes": [asdict(change) for change in changes]}
-    return View(blocks=blocks, data=data)
-
-
-def _growth(leak: Leak | Failure) -> tuple[str, str, str]:
-    if isinstance(leak, Failure):
-        return ("", "", leak.message)
-    words = f"{leak.kib_per_run:.3f} ({leak.low:.3f}–{leak.high:.3f})"
-    return (words, str(leak.runs), "leaks" if leak.is_leak else "")
-
-
-def _sentence(change: ReleaseChange) -> str:
-    words = f"{change.release} brought a {change.kind}"
-    if change.speedup is not None:
-        words += f": {change.speedup.value:.3f}× the speed ({interval(change.speedup)})"
-    if change.leak is not None:
-        leak = change.leak
-        words += f": {leak.kib_per_run:.3f} KiB a run ({leak.low:.3f}–{leak.high:.3f})"
-    if change.error is not None:
-        now, before = change.error
-        words = f"{change.release} brought other answers: error {now:.2g}, {before:.2g} before"
-    if change.failure:
-        words += f": {change.failure}"
-    beside = "" if change.kind == LEAK else f" beside {change.before}"
-    if change.confirmed:
-        return f"{words}, measured again{beside}."
-    return f"{words}, but measured again{beside} it does not show: it may be noise, or gradual."

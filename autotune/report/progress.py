@@ -15,7 +15,6 @@ _STAGES = {
     "final comparison": "final comparison",
     "simplification": "checking which changes are needed",
     "samples": "judging the config on all samples",
-    "certify": "comparing answers on other processors",
     "process": "measuring options of the process",
     "together": "all sessions together",
     "confirming": "final comparison of the application",

@@ -9,10 +9,8 @@ from autotune.deploy.providers import CPU, PROVIDERS, Provider
 from autotune.measure.companions import Companions
 from autotune.measure.judging import Judgement, WorstSample
 from autotune.measure.sequential import BEYOND, WITHIN
-from autotune.report.deploying import assignments, process_sentence
-from autotune.report.text import interval, latency, memory, percent, printable
+from autotune.report.text import interval, latency, percent, printable
 from autotune.report.view import Line
-from autotune.results.process_effect import SessionEffect
 from autotune.results.result import Member, StudyResult
 from autotune.search.objective import find
 from autotune.space.session import EXECUTION_PROVIDER
@@ -74,30 +72,6 @@ def served(member: Member) -> str:
     unknown = "unknown from so few runs (--max-latency asks for more)"
     p99 = unknown if p99_ms is None else f"{latency(p99_ms)} ms"
     return f"{rate_of(member):.4g} {what}, p99 {p99}"
-
-
-def process_remarks(result: StudyResult) -> Iterator[Line]:
-    """Yields what options of the process do to the default and the selected config."""
-    effect = result.process
-    if effect is None:
-        return
-    variables = assignments(effect.options.environment)
-    yield Line(f"Options of the process, apart from the session: {variables}.")
-    yield Line(f"  The default with them: {_process_numbers(effect.default)}.")
-    if effect.config is not None:
-        yield Line(f"  Trial {effect.trial} with them: {_process_numbers(effect.config)}.")
-    if effect.options_for(result.picked) is None:
-        yield Line("  They are not in best.json, because no measurement shows that they help.")
-    else:
-        yield Line(f"  {process_sentence(effect.options.environment)}")
-
-
-def _process_numbers(effect: SessionEffect) -> str:
-    size = memory(effect.peak_memory_mib, effect.peak_memory_interval_mib)
-    return (
-        f"{size} MiB instead of {effect.without_mib:.1f}, "
-        f"{effect.speedup.value:.2f}× as fast ({interval(effect.speedup)})"
-    )
 
 
 def runtime_remarks(result: StudyResult) -> Iterator[Line]:

@@ -8,7 +8,6 @@ from autotune.report.remarks import (
     batch_remark,
     coverage_remarks,
     judgement_remarks,
-    process_remarks,
     provider_remarks,
     rate_of,
     runtime_remarks,
@@ -292,7 +291,6 @@ def _has_wide_intervals(result: StudyResult) -> bool:
 def _remarks(result: StudyResult) -> Iterator[Line]:
     """Yields what qualifies the numbers of a result, at its end as in all of it."""
     yield from runtime_remarks(result)
-    yield from process_remarks(result)
     if remark := batch_remark(result):
         yield Line(remark)
     if _has_wide_intervals(result):

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 
 from autotune.errors import CannotMeasureError, NotBetterError
 from autotune.measure.outcome import Failure
-from autotune.results.compare import Compared, Comparison, LoadComparison, UnderLoad
+from autotune.results.compare import Compared, Comparison
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ class Verdict:
     """Whether one configuration keeps one limit.
 
     Attributes:
-        limit: ``runs``, ``error``, ``speedup``, ``memory``, ``held memory``, ``better`` or
-            ``rate``.
+        limit: ``runs``, ``error``, ``speedup``, ``memory``, ``held memory`` or ``better``.
     """
 
     config: str
@@ -46,24 +45,16 @@ class Verdict:
     words: str
 
 
-def judge(comparison: Comparison | LoadComparison, gate: Gate = Gate()) -> tuple[Verdict, ...]:
+def judge(comparison: Comparison, gate: Gate = Gate()) -> tuple[Verdict, ...]:
     """Returns the verdicts on all configurations.
 
     Where the request sets no limit of speed or memory and compares one configuration, it has to be
     better than the baseline: faster, or leaner and at most 1 % slower by its estimate. One that was
-    not better when it was tuned, such as the default itself, has to be no slower. Under an offered
-    load each has to keep up with it; limits of speed and memory do not apply.
+    not better when it was tuned, such as the default itself, has to be no slower.
     """
     alone = len(comparison.configs) + len(comparison.failures) == 1
     failures, most = comparison.failures.items(), comparison.max_error
     verdicts = [_of_failure(name, failure, most) for name, failure in failures]
-    if isinstance(comparison, LoadComparison):
-        for row in comparison.configs:
-            verdicts += [
-                _of_error(row.name, row.error, most),
-                _of_rate(row, comparison.offered_per_s),
-            ]
-        return tuple(verdicts)
     for config in comparison.configs:
         verdicts += _of_config(config, comparison, gate, alone=alone)
     return tuple(verdicts)
@@ -95,16 +86,6 @@ def _of_error(name: str, error: float, max_error: float) -> Verdict:
 
 def _allowed(max_error: float) -> str:
     return f"at most {max_error:g} is allowed" if max_error < math.inf else "no error limit applies"
-
-
-def _of_rate(config: UnderLoad, offered_per_s: float) -> Verdict:
-    words = "keeps up with" if config.kept_up else f"answers {config.achieved_per_s:.4g} of"
-    return Verdict(
-        config=config.name,
-        limit="rate",
-        kept=config.kept_up,
-        words=f"{words} {offered_per_s:g} requests a second",
-    )
 
 
 def _of_config(

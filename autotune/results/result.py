@@ -14,7 +14,6 @@ from autotune.errors import FormatError, RequestError, StudyError, shown
 from autotune.facts.batches import Batching
 from autotune.measure.judging import Judgement
 from autotune.results.leave_one_out import Simplification
-from autotune.results.process_effect import ProcessEffect
 from autotune.results.score import promised
 from autotune.search import pareto
 from autotune.search.effects import Effect
@@ -93,8 +92,6 @@ class StudyResult:
             or give answers beyond the limit.
         simplification: What each change of the selected config brings; None where the default was
             selected, and in a study that was cut short before.
-        process: What options of the process do to the default and to the selected config; None
-            where nobody asked.
         judgements: What all samples show of the selected config, and of those that were selected
             before it and are beyond a limit; empty where there are few samples.
         batching: The batch sizes; None where each run has one sample.
@@ -126,7 +123,6 @@ class StudyResult:
     files: tuple[str, ...]
     others: tuple[Member, ...]
     simplification: Simplification | None
-    process: ProcessEffect | None
     judgements: tuple[Judgement, ...]
     batching: Batching | None
     clients: PositiveWhole

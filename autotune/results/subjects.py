@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.deploy.config import SHARED, Evidence, Serving, TunedConfig
@@ -15,7 +15,8 @@ from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.graph.parameters import OUTPUTS
 from autotune.results.result import StudyResult
-from autotune.runtimes.environments import is_there, site_of
+from autotune.runtimes.environments import is_there, own_release, site_of
+from autotune.runtimes.names import Release
 
 THE_DEFAULT = "the default"
 """The name of the untouched model under default options."""
@@ -188,6 +189,13 @@ def refuse_other_runtimes(lineup: Lineup, command: str) -> None:
                 f"{subject.name} needs {subject.site.name}, and {command} runs in this environment "
                 "alone; type it in one that has that ONNX Runtime"
             )
+
+
+def on_releases(subject: Subject, releases: Sequence[Release]) -> tuple[Subject, ...]:
+    """Returns what a subject is on each of these ONNX Runtimes."""
+    own = own_release()
+    sites = {each: None if each == own else site_of(str(each)) for each in releases}
+    return tuple(replace(subject, name=str(each), site=sites[each]) for each in releases)
 
 
 def lineup_of(paths: Sequence[Path], source: Path | None, baseline: Path | None) -> Lineup:

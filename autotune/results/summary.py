@@ -11,7 +11,6 @@ from autotune.measure.judging import Judgement
 from autotune.measure.outcome import Failure
 from autotune.results.final_comparison import Finalist
 from autotune.results.leave_one_out import Simplification
-from autotune.results.process_effect import ProcessEffect
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import of_runs, score, speedup_of
 from autotune.search.context import Context
@@ -35,7 +34,6 @@ class Conclusion:
     Attributes:
         members: The default first, then the front.
         simplification: What each change of `picked` brings; None where it is the default.
-        process: What options of the process do, apart from the session; None where nobody asked.
         judgements: What all samples show of the configurations that were selected, one after the
             other until one was within the limits; empty where there are few samples.
         complete: Whether the final comparison measured them; otherwise their numbers are those of
@@ -46,7 +44,6 @@ class Conclusion:
     picked: Finalist
     others: Sequence[Finalist] = ()
     simplification: Simplification | None = None
-    process: ProcessEffect | None = None
     judgements: tuple[Judgement, ...] = ()
     complete: bool = True
 
@@ -92,7 +89,6 @@ def summarise(
         files=(),
         others=tuple(_member(setting, finalist, default) for finalist in conclusion.others),
         simplification=conclusion.simplification,
-        process=conclusion.process,
         judgements=conclusion.judgements,
         batching=setting.batching,
         clients=setting.clients,

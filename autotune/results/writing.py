@@ -196,7 +196,6 @@ def tuned_config(
     return TunedConfig(
         model=model,
         session=session,
-        process=None if result.process is None else result.process.options_for(member.trial),
         evidence=member.evidence,
         requires=requires,
         environment=environment,

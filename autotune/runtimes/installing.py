@@ -10,20 +10,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from autotune.errors import CannotMeasureError, RequestError, StorageError
+from autotune.errors import CannotMeasureError, RequestError
 from autotune.process.scratch import MARK
 
-_FULL = ("No space left on device", "Disk quota exceeded", "os error 28")
-_UNREACHABLE = (
-    *("Failed to establish a new connection", "Name or service not known", "Max retries exceeded"),
-    *("Temporary failure in name resolution", "error sending request", "dns error", "ProxyError"),
-    *("Connection refused", "Network is unreachable", "Could not connect", "tcp connect error"),
-    *("Read timed out", "ConnectTimeout", "operation timed out", "Failed to fetch"),
-)
-_UNKNOWN = (
-    *("No matching distribution found", "Could not find a version", "not found in the package"),
-    *("there is no version of", "there are no versions of", "No solution found"),
-)
 # An address in a message may hold a password.
 _SECRET = re.compile(r"//[^/@\s]+@")
 _LONGEST_REASON = 300
@@ -41,15 +30,14 @@ def install(requirements: Sequence[str], target: Path, work: Path, *, alone: boo
         alone: Whether to leave out what they depend on.
 
     Raises:
-        RequestError: the index has no such package or version, or cannot be reached.
-        StorageError: the disk is full.
+        RequestError: the installer failed; its own words say why.
         CannotMeasureError: neither uv nor pip works here.
     """
     options = ["--only-binary", ":all:", "--target", str(target), *(["--no-deps"] if alone else [])]
     command = [*_installer(work), *options, *requirements]
     done = _run(command, work)
     if done.returncode:
-        raise _fault(done.stdout, ", ".join(requirements), target)
+        raise _fault(done.stdout, ", ".join(requirements))
 
 
 def versions(name: str, work: Path) -> list[str]:
@@ -63,7 +51,7 @@ def versions(name: str, work: Path) -> list[str]:
     done = _run(command, work)
     found = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
     if done.returncode or found is None:
-        raise _fault(done.stdout, name, work)
+        raise _fault(done.stdout, name)
     return [version.strip() for version in found[1].split(",")]
 
 
@@ -103,25 +91,12 @@ def _pip(work: Path) -> list[str]:
     return [str(python), "-m", "pip", *quick]
 
 
-def _fault(output: str, what: str, place: Path) -> RequestError | StorageError:
-    """Returns the error that the output of an installer amounts to."""
-    if any(sign in output for sign in _FULL):
-        return StorageError(
-            f"the disk of {place.parent} is full; nothing of {what} was kept. Make room, or set "
-            "XDG_CACHE_HOME to another disk, and type the same command again"
-        )
-    if any(sign in output for sign in _UNREACHABLE):
-        return RequestError(
-            f"cannot install {what}: the package index cannot be reached. Check the network "
-            "(pip's and uv's own settings apply) and type the same command again"
-        )
-    machine = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
-    if any(sign in output for sign in _UNKNOWN):
-        offered = re.search(r"\(from versions: ([^)]*)\)", output)
-        newest = offered[1].split(", ")[-5:] if offered and offered[1] != "none" else []
-        known = f"; the newest are {', '.join(newest)}" if newest else ""
-        return RequestError(f"the package index has no {what} for {machine}{known}")
+def _fault(output: str, what: str) -> RequestError:
+    """Returns the error of an installer that failed: its own last words say why."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     reasons = [line for line in lines if line.lower().startswith("error")] or lines[-1:]
     reason = _SECRET.sub("//***@", " ".join(reasons))[:_LONGEST_REASON]
-    return RequestError(f"cannot install {what}: {reason}")
+    return RequestError(
+        f"cannot install {what} for Python {platform.python_version()} on {platform.system()} "
+        f"{platform.machine()}: {reason}"
+    )

@@ -10,7 +10,7 @@ from autotune.facts.batches import Batching
 from autotune.facts.hardware import Facts
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
-from autotune.measure.fidelity import Metric
+from autotune.measure.answers import Metric
 from autotune.search.objective import Objective
 from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration

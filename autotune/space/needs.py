@@ -70,13 +70,6 @@ NEEDS: Mapping[str, Need] = {
         "give sizes with --shape or --data; docs/providers.md says how to name dimensions",
         is_met=lambda model, workload, *_: bool(workload.dimensions(model)),
     ),
-    "one_shape": Need(
-        lacking="the model's shapes are fixed, the samples have several shapes, or the model "
-        "generates tokens step by step",
-        is_met=lambda model, workload, *_: (
-            model.is_dynamic and workload.plan is None and workload.one_shape
-        ),
-    ),
     "subnormals": Need(
         lacking="the optimised model has no subnormal weights",
         # where it is not known whether there are some, the option is tried
@@ -102,7 +95,7 @@ NEEDS: Mapping[str, Need] = {
     "matrix_products": Need(
         lacking="the model has no matrix product or LSTM with a constant weight",
         is_met=lambda model, *_: has_weighted(
-            model, "MatMul", "Gemm", "LSTM", "Attention", inside=True
+            model, "MatMul", "Gemm", "LSTM", "com.microsoft.Attention", inside=True
         ),
     ),
     "matmul": Need(

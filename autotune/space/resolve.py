@@ -12,7 +12,7 @@ from autotune.facts.model import Model
 from autotune.facts.providers import CPU_STATE, ProviderState, SearchedRuntime
 from autotune.facts.workload import Workload
 from autotune.graph.entries import OFF, OPERATOR_GROUPS
-from autotune.graph.parameters import GRAPH_PARAMETERS, JOINED, PRECISIONS, STATIC_SHAPES
+from autotune.graph.parameters import GRAPH_PARAMETERS, JOINED, PRECISIONS
 from autotune.space.needs import LARGEST_QUANTISED_BYTES, unmet_needs
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
 from autotune.space.providers import SearchedProviders
@@ -44,18 +44,6 @@ _WITHOUT_EFFECT: tuple[Condition, ...] = (
     # the last product has these bits with the others
     {"precision": ("int8_weight_only",), "last_product": ("int8",)},
     {"precision": ("int4_weight_only",), "last_product": ("int4",)},
-    # both have zero points of their own, and HQQ takes no level; a last product in int8 is rounded
-    # to the nearest
-    {
-        "rounding": ("k_quant", "hqq"),
-        "last_product": _others("last_product", "int8"),
-        "zero_points": (True,),
-    },
-    {
-        "rounding": ("hqq",),
-        "last_product": _others("last_product", "int8"),
-        "accuracy_level": _others("accuracy_level", 4),
-    },
 )
 """Values of graph parameters of which the last one changes nothing beside the others."""
 
@@ -106,12 +94,6 @@ def resolve(
     unmet = unmet_needs(model, workload, machine, clients)
     left_out: dict[str, str] = {}
     offered_parameters = _batched(space.parameters, model, workload, batch, left_out)
-    if any(parameter.name == BATCH for parameter in offered_parameters):
-        unmet.setdefault(
-            "one_shape", "runs have batches, and the samples that give the shapes are single"
-        )
-    if fixed_values.get(STATIC_SHAPES) and "one_shape" in unmet:
-        raise RequestError(f"--fix {STATIC_SHAPES}: {unmet['one_shape']}")
     offered_parameters = _with_optimizers(offered_parameters, model, firing, left_out)
     offered_parameters = (*_of_runtimes(runtimes), *offered_parameters)
     searched = SearchedProviders.of(offered_parameters, fixed_values, providers, unmet, runtimes)

@@ -11,7 +11,6 @@ from autotune.deploy.options import OWN
 from autotune.errors import CannotMeasureError, StorageError
 from autotune.results.final_comparison import Budget, Finalist, OnStep, compare_finalists
 from autotune.results.leave_one_out import LeaveOneOut, Simplification, unfinished
-from autotune.results.process_effect import process_effect
 from autotune.results.score import on_scale
 from autotune.results.selection import beyond_luck, select
 from autotune.results.summary import Conclusion, effects_of
@@ -152,18 +151,6 @@ class EndOfStudy:
             return conclusion
         reached = conclusion.simplification or unfinished(conclusion.picked)
         return replace(conclusion, simplification=replace(reached, complete=False))
-
-    def with_process(self, conclusion: Conclusion) -> Conclusion:
-        """Returns the conclusion with what options of the process do to the default and the config.
-
-        The numbers of the final comparison stand, whatever happens to a process.
-        """
-        on_step = self._steps("process")
-        try:
-            effect = process_effect(self.ctx, self.search.measurer, conclusion.picked, on_step)
-        except (CannotMeasureError, StorageError):
-            return conclusion
-        return replace(conclusion, process=effect)
 
     def _effects(self) -> Sequence[Effect]:
         with _one_thread():

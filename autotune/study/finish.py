@@ -53,10 +53,8 @@ def earlier_result(
     earlier = _written(ctx)
     if earlier is None:
         return None
-    same = (
-        (earlier.simplification is None or earlier.simplification.complete)
-        and (earlier.process is not None or not options.process_options)
-        and _is_of(earlier, ctx, measured)
+    same = (earlier.simplification is None or earlier.simplification.complete) and _is_of(
+        earlier, ctx, measured
     )
     if same and measured >= options.trials:
         note = f"All {measured} trials are measured already; --trials {2 * measured} goes on."
@@ -168,8 +166,6 @@ class Finish:
         try:
             for reached in ending.settled(conclusion, self.judge):
                 conclusion = reached
-            if self.options.process_options:
-                conclusion = ending.with_process(conclusion)
         except KeyboardInterrupt:
             conclusion, interrupted = ending.unfinished(conclusion), True
         try:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from autotune.graph.parameters import STATIC_SHAPES
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.companions import Case, cases_of
 from autotune.measure.judging import FEWEST_SAMPLES, AllSamples, JudgedConfiguration, Judgement
@@ -57,7 +56,7 @@ class JudgeOnAllSamples:
         cases: Sequence[Case] = ()
         fixed = subject.config.free_dimensions
         # in the untouched model nothing depends on what else is in a run
-        has_one_shape = (fixed and batch > 1) or STATIC_SHAPES in configuration.graph.to_json()
+        has_one_shape = fixed and batch > 1
         if configuration.graph != BASELINE and not has_one_shape:
             cases = cases_of(ctx.model, workload, fixed, batch if batch > 1 else None)
         has_all = workload.source == "user" and len(workload.feeds) >= FEWEST_SAMPLES

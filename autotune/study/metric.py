@@ -10,7 +10,7 @@ from pathlib import Path
 from autotune.deploy.files import read_bytes
 from autotune.errors import FormatError, RequestError
 from autotune.facts.feeds import Feed
-from autotune.measure.fidelity import Metric, Outputs
+from autotune.measure.answers import Metric, Outputs
 from autotune.measure.metrics import METRICS
 
 _LARGEST_SOURCE_BYTES = 16 << 20

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.process_options import has_glibc
 from autotune.deploy.records import Json, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, did_you_mean, shown
 from autotune.facts.inputs import Generate
@@ -100,13 +99,7 @@ class StudyOptions:
             or JSON objects of parameters and values.
         early_stop: Whether the search ends when the front has not moved for long and no
             configuration promises more.
-        process_options: Whether to measure as well what options of the process do: thresholds of
-            glibc's allocator, which an application switches on with
-            ``autotune.load(path, process_options=True)``.
         wait: Whether to wait for another study on the same cores to end, instead of refusing.
-        certify: Kinds of processors on which the answers of the written config are compared, such
-            as ``avx2`` and ``arm64``, or ``auto`` for those on which its operators depend. Others
-            than this one are emulated, which takes about a hundred times as long as a run here.
         clients: How many clients run at once, in a closed loop: each begins its next run when the
             last one ended. None means the number in the search space, or one.
     """
@@ -141,9 +134,7 @@ class StudyOptions:
     seed: int = 0
     first: tuple[Path, ...] = ()
     early_stop: bool = True
-    process_options: bool = False
     wait: bool = False
-    certify: tuple[str, ...] = ()
     clients: int | None = None
 
     @classmethod
@@ -200,11 +191,6 @@ class StudyOptions:
             raise RequestError(
                 f"--study-name must have 1 to {_LONGEST_NAME} printable characters and no '/'"
             )
-        if self.process_options and not has_glibc():
-            raise RequestError(
-                "--process-options sets thresholds of glibc's allocator, and this system has "
-                "another C library; leave it out"
-            )
         self.generation.check()
         if self.data is not None and self.shapes and not self.generation.is_asked:
             raise RequestError("--data brings its own shapes; leave --shape out")
@@ -259,7 +245,6 @@ class StudyOptions:
             ("--metric", self.metric),
             ("--max-error", self.max_error),
             ("--batch", self.batch),
-            ("--certify", self.certify),
             ("--outputs", self.outputs),
         ):
             if value:
@@ -392,7 +377,7 @@ def _typed(name: str, value: Any) -> Any:
         return {tensor: tuple(sizes) for tensor, sizes in value.items()}
     if name == "first":
         return tuple(map(Path, value))
-    if name in {"providers", "runtimes", "outputs", "certify"}:
+    if name in {"providers", "runtimes", "outputs"}:
         return tuple(word.strip() for text in value for word in text.split(","))
     if name == "objectives":
         return tuple(objective.name for objective in find(value))

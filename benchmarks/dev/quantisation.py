@@ -34,7 +34,7 @@ _STATIC: Mapping[str, Value] = {"precision": "int8_static", "per_channel": True}
 _PRODUCTS: Mapping[str, Value] = {**_STATIC, "quantized_operators": "products"}
 _DYNAMIC: Mapping[str, Value] = {"precision": "int8_dynamic", "per_channel": True}
 _INT4: Mapping[str, Value] = {"precision": "int4_weight_only"}
-_CALIBRATIONS = ("minmax", "percentile", "least_squares")
+_CALIBRATIONS = ("minmax", "percentile")
 ROWS: Mapping[str, Mapping[str, Value]] = {
     **{f"static products, {name}": {**_PRODUCTS, "calibration": name} for name in _CALIBRATIONS},
     "static products, 2 nodes in float": {**_PRODUCTS, "kept_in_float": 2},

@@ -8,7 +8,6 @@ import numpy as np
 from recording import Luck, Numbers, Recording
 
 from autotune.deploy.config import Interval
-from autotune.deploy.process_options import ProcessOptions
 from autotune.measure.outcome import (
     FINAL_COMPARISON,
     Effort,
@@ -53,14 +52,12 @@ class ReplayMeasurer:
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
-        process: ProcessOptions | None = None,
     ) -> Outcome:
-        """Returns what was recorded, with luck, whatever the options of the process.
+        """Returns what was recorded, with luck.
 
         Raises:
             KeyError: the configuration is not in the table.
         """
-        del process
         count = self.measured[configuration] = self.measured.get(configuration, 0) + 1
         configuration = self.canonical(configuration)
         if configuration in self._recording.failed:

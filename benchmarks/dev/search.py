@@ -44,7 +44,6 @@ from replay import ReplayMeasurer
 from stopwatch import Stopwatch, optuna_methods, timed
 from threadpoolctl import threadpool_limits
 
-from autotune.deploy.process_options import ProcessOptions
 from autotune.measure.outcome import Effort, IsDominated, Outcome, never_dominated
 from autotune.results.final_comparison import compare_finalists
 from autotune.results.selection import select
@@ -169,14 +168,13 @@ class TimedReplay(ReplayMeasurer):
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
-        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Notes the time, and answers."""
         stored_s = self._watch.spent_s["storage"]
         self.storage_ms.append((stored_s - self._stored_s) * 1e3)
         self.own_ms.append((time.perf_counter() - self._since) * 1e3 - self.storage_ms[-1])
         try:
-            return super().measure(configuration, effort, is_dominated, process)
+            return super().measure(configuration, effort, is_dominated)
         finally:
             self._since, self._stored_s = time.perf_counter(), stored_s
 

@@ -31,7 +31,6 @@ from recording import Recording, read
 from replay import ReplayMeasurer
 from stopwatch import Stopwatch, optuna_methods, timed
 
-from autotune.deploy.process_options import ProcessOptions
 from autotune.measure.outcome import Effort, IsDominated, Outcome, never_dominated
 from autotune.search.objective import DEFAULT, find
 from autotune.search.planner import Planner
@@ -67,11 +66,10 @@ class TakingTime(ReplayMeasurer):
         configuration: Configuration,
         effort: Effort,
         is_dominated: IsDominated = never_dominated,
-        process: ProcessOptions | None = None,
     ) -> Outcome:
         """Sleeps, and answers."""
         time.sleep(self._measure_s)
-        outcome = super().measure(configuration, effort, is_dominated, process)
+        outcome = super().measure(configuration, effort, is_dominated)
         self.ended_s = time.monotonic()
         return outcome
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
+from autotune.facts.graphs import RUNTIME_DOMAIN, operator_of
 from autotune.graph.algebra.expressions import (
     bounded,
     is_close,
@@ -14,7 +15,7 @@ from autotune.graph.algebra.expressions import (
     product,
 )
 from autotune.graph.algebra.rule import rule
-from autotune.graph.algebra.scope import RUNTIME_DOMAIN, Scope
+from autotune.graph.algebra.scope import Scope
 
 # Two units in the last place of a 32-bit float at 1.
 _TWO_ULP = 2.0**-22
@@ -33,7 +34,7 @@ def hard_sigmoid(scope: Scope, node: onnx.NodeProto) -> bool:
     ``x clip(x + 3, 0, 6)`` overflowed before it was divided.
     """
     number, factors = 1.0, tuple(node.output)
-    if node.op_type in ("Mul", "Div"):
+    if operator_of(node) in ("Mul", "Div"):
         number, factors = product(scope, node)
     for place, factor in enumerate(factors):
         bounds = bounded(scope, factor)
@@ -80,7 +81,7 @@ def clip(scope: Scope, node: onnx.NodeProto) -> bool:
     bounds = bounded(scope, node.output[0])
     if bounds is None or not scope.is_float32(bounds.base):
         return False
-    if node.op_type in ("Clip", "Relu") and bounds.base == node.input[0]:
+    if operator_of(node) in ("Clip", "Relu") and bounds.base == node.input[0]:
         return False
     if bounds.low == 0 and bounds.high == math.inf:
         scope.replace(node, scope.make("Relu", [bounds.base], node.output[0]))
@@ -97,44 +98,6 @@ def clip(scope: Scope, node: onnx.NodeProto) -> bool:
         made = scope.make("Clip", [bounds.base, *limits], node.output[0])
     scope.replace(node, made)
     return True
-
-
-def leaky_relu(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Makes ``max(x, a x)`` with a in (0, 1), or a Where that chooses between the two, LeakyRelu.
-
-    For x > 0 both are x, and otherwise a x: no rounding is added. NaN gives NaN.
-    """
-    if node.op_type == "Max":
-        if len(node.input) != 2:
-            return False
-        pairs = [(node.input[0], node.input[1]), (node.input[1], node.input[0])]
-        slopes = [_slope(scope, *pair) for pair in pairs]
-        found = [(p[0], s) for p, s in zip(pairs, slopes, strict=True) if s and 0 < s < 1]
-    else:
-        found = _chosen(scope, node)
-    if not found or not scope.is_float32(found[0][0]):
-        return False
-    base, slope = found[0]
-    scope.replace(node, scope.make("LeakyRelu", [base], node.output[0], alpha=slope))
-    return True
-
-
-def _chosen(scope: Scope, node: onnx.NodeProto) -> list[tuple[str, float]]:
-    """Returns the tensor and its slope below zero where a Where chooses between the two."""
-    condition, first, second = node.input
-    test = scope.producer(condition, "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
-    if test is None or scope.number(test.input[1], beside=test.input[0]) != 0:
-        return []
-    base = test.input[0]
-    above, below = (first, second) if test.op_type.startswith("Greater") else (second, first)
-    slope = _slope(scope, base, below)
-    return [(base, slope)] if above == base and slope else []
-
-
-def _slope(scope: Scope, base: str, name: str) -> float | None:
-    """Returns a where `name` is a times `base`."""
-    found, scale, offset = linear(scope, name)
-    return scale if found == base and name != base and offset == 0 else None
 
 
 def gelu(scope: Scope, node: onnx.NodeProto) -> bool:
@@ -155,7 +118,7 @@ def gelu(scope: Scope, node: onnx.NodeProto) -> bool:
             continue
         if not (is_close(scale, offset) and is_close(number * scale, 0.5)):
             continue
-        is_erf = function.op_type == "Erf"
+        is_erf = operator_of(function) == "Erf"
         if _has_powers(scope, function.input[0], base, _ERF_GELU if is_erf else _TANH_GELU):
             if scope.opset >= 20:
                 form = "none" if is_erf else "tanh"
@@ -180,7 +143,6 @@ def _has_powers(scope: Scope, name: str, base: str, expected: Mapping[int, float
 RULES = (
     rule(gelu, "Mul Div"),
     rule(hard_sigmoid, "Mul Div Clip Min Max Relu"),
-    rule(leaky_relu, "Max Where"),
     rule(clip, "Clip Relu Min Max"),
 )
 """The rules for activations."""

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
+from autotune.facts.graphs import operator_of
 from autotune.graph.algebra.expressions import with_number
 from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Array, Scope, attribute
-from autotune.graph.algebra.structure import with_tensor
 from autotune.graph.algebra.weights import (
     Weighted,
     channels_of,
@@ -52,9 +52,9 @@ def affine(scope: Scope, node: onnx.NodeProto) -> Affine | None:
     None where it has no constant, or divides by zero.
     """
     one, zero = np.ones(1), np.zeros(1)
-    if node.op_type == "Neg":
+    if operator_of(node) == "Neg":
         return Affine(node.input[0], -one, zero)
-    if node.op_type == "BatchNormalization":
+    if operator_of(node) == "BatchNormalization":
         return _normalisation(scope, node)
     arrays = [scope.floats(name) for name in node.input]
     place = next((i for i, values in enumerate(arrays) if values is not None), None)
@@ -62,11 +62,11 @@ def affine(scope: Scope, node: onnx.NodeProto) -> Affine | None:
         return None
     values = np.asarray(arrays[place], np.float64)
     tensor = node.input[1 - place]
-    if node.op_type == "Mul":
+    if operator_of(node) == "Mul":
         return Affine(tensor, values, zero) if np.all(values) else None
-    if node.op_type == "Div":
+    if operator_of(node) == "Div":
         return Affine(tensor, 1 / values, zero) if place == 1 and np.all(values) else None
-    if node.op_type == "Add":
+    if operator_of(node) == "Add":
         return Affine(tensor, one, values)
     return Affine(tensor, one, -values) if place == 1 else Affine(tensor, -one, values)
 
@@ -106,7 +106,7 @@ def into_producer(scope: Scope, node: onnx.NodeProto) -> bool:
     if scale is None or shift is None:
         return False
     is_scaled, is_shifted = bool(np.any(scale != 1)), bool(np.any(shift))
-    if item.node.op_type == "MatMul" and (is_shifted or not is_scaled):
+    if operator_of(item.node) == "MatMul" and (is_shifted or not is_scaled):
         return False  # it has no bias, and fusions look for one behind it, even for zeros
     if is_scaled:
         arrays = output_scaled(item, scale)
@@ -165,7 +165,7 @@ def _may_widen(scope: Scope, node: onnx.NodeProto, form: Affine, item: Weighted)
 
     The product would take the one.
     """
-    if node.op_type == "BatchNormalization" or max(form.scale.size, form.shift.size) == 1:
+    if operator_of(node) == "BatchNormalization" or max(form.scale.size, form.shift.size) == 1:
         return False
     shape = scope.shape(form.tensor)
     return not shape or shape[1 if item.is_convolution else -1] != item.input_channels
@@ -180,7 +180,7 @@ def _with_input(item: Weighted, form: Affine, rank: int | None) -> Weighted | No
     if scale is None or shift is None:
         return None
     if np.any(shift):
-        if item.node.op_type == "MatMul":
+        if operator_of(item.node) == "MatMul":
             return None
         bias = input_shifted(item, shift)
         if bias is None:
@@ -235,15 +235,15 @@ def _factor(scope: Scope, node: onnx.NodeProto) -> _Factor | None:
     if parts is None or not parts[1] or not np.isfinite(parts[1]):
         return None
     tensor, number, place = parts
-    if node.op_type == "Div" and place == 0:
+    if operator_of(node) == "Div" and place == 0:
         return None
-    return _Factor(tensor, number if node.op_type == "Mul" else 1 / number)
+    return _Factor(tensor, number if operator_of(node) == "Mul" else 1 / number)
 
 
 def _is_attention(scope: Scope, node: onnx.NodeProto) -> bool:
     """Returns whether a product of two activations takes the number: ONNX Runtime fuses that."""
     return any(
-        item.op_type == "MatMul" and all(scope.array(name) is None for name in item.input)
+        operator_of(item) == "MatMul" and all(scope.array(name) is None for name in item.input)
         for item in scope.consumers(node.output[0])
     )
 
@@ -265,7 +265,7 @@ def _sources(scope: Scope, name: str, number: float, depth: int = 16) -> _Change
         return [lambda: _write(scope, new)]
     if _passes(node, number):
         return _sources(scope, node.input[0], number, depth - 1)
-    if node.op_type not in ("Add", "Sub", "Concat"):
+    if operator_of(node) not in ("Add", "Sub", "Concat"):
         return None
     changes: _Changes = []
     constants = [i for i, tensor in enumerate(node.input) if scope.array(tensor) is not None]
@@ -300,7 +300,7 @@ def _passes(node: onnx.NodeProto, number: float) -> bool:
     """Returns whether a node's output is `number` times as large where its first input is."""
     if sum(map(bool, node.output)) != 1:
         return False
-    return node.op_type in _LINEAR or (node.op_type in _MONOTONE and number > 0)
+    return operator_of(node) in _LINEAR or (operator_of(node) in _MONOTONE and number > 0)
 
 
 def _sinks(scope: Scope, name: str, number: float, depth: int = 16) -> _Changes | None:
@@ -332,76 +332,10 @@ def _writer(scope: Scope, item: Weighted) -> Callable[[], None]:
     return lambda: _write(scope, item)
 
 
-def past_bias(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Moves a factor of each channel from behind a product's bias, an Add, to the product.
-
-    ``s (W x + b) + t = s (W x) + (s b + t)``; the factor then goes into the weight.
-    """
-    form = affine(scope, node)
-    if form is None or not np.any(form.scale != 1) or not scope.is_private(form.tensor):
-        return False
-    total = scope.producer(form.tensor, "Add", "Sub")
-    inner = affine(scope, total) if total is not None else None
-    if inner is None or np.any(inner.scale != 1) or not scope.is_private(inner.tensor):
-        return False
-    item = weighted(scope, scope.producer(inner.tensor))
-    if item is None:
-        return False
-    rank = scope.rank(item.node.input[0])
-    factor, *shifts = (
-        channels_of(values, item, item.output_channels, rank)
-        for values in (form.scale, form.shift, inner.shift)
-    )
-    if factor is None or output_scaled(item, factor) is None or any(v is None for v in shifts):
-        return False
-    scale = rounded(form.scale, item.weight)
-    shift = rounded(form.scale * inner.shift + form.shift, item.weight)
-    if scale is None or shift is None:
-        return False
-    output = node.output[0]
-    scaled = scope.make("Mul", [inner.tensor, scope.constant(scale, f"{output}/scale")])
-    shifted = [scaled.output[0], scope.constant(shift, f"{output}/shift")]
-    scope.replace(node, scaled, scope.make("Add", shifted, output))
-    return True
-
-
-def merged(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Makes two constant factors, or two constant summands, one after another one.
-
-    ``(x c) d = x (c d)`` and ``(x + c) + d = x + (c + d)``. The constant is computed in 64 bits and
-    rounded once where the tensor was rounded, so the result differs by at most one and a half units
-    in its last place, for a sum in that of its largest term.
-    """
-    first = scope.producer(with_tensor(scope, node), "Mul", "Div", "Add", "Sub")
-    if first is None or not scope.is_private(first.output[0]) or first.output[0] in scope.settled:
-        return False
-    outer, inner = affine(scope, node), affine(scope, first)
-    like = next((a for a in map(scope.floats, node.input) if a is not None), None)
-    if outer is None or inner is None or like is None:
-        return False
-    is_factor = node.op_type in ("Mul", "Div")
-    if is_factor != (first.op_type in ("Mul", "Div")):
-        return False
-    if not is_factor and np.any(np.concatenate([outer.scale, inner.scale]) != 1):
-        return False
-    pair = (inner.scale, outer.scale) if is_factor else (inner.shift, outer.shift)
-    wide = pair[0] * pair[1] if is_factor else pair[0] + pair[1]
-    if wide.size > max(pair[0].size, pair[1].size):
-        return False
-    both = rounded(np.asarray(wide), like)
-    if both is None:
-        return False
-    operands = [inner.tensor, scope.constant(both, f"{node.output[0]}/merged")]
-    scope.replace(node, scope.make("Mul" if is_factor else "Add", operands, node.output[0]))
-    return True
-
-
 RULES = (
     rule(into_producer, "Mul Div Add Sub Neg BatchNormalization"),
     rule(into_consumers, "Mul Div Add Sub Neg BatchNormalization"),
-    rule(past_bias, "Mul Div BatchNormalization"),
     rule(number_up, "Mul Div"),
     rule(number_down, "Mul Div"),
-    rule(merged, "Mul Div Add Sub"),
 )
 """The rules for constant factors and summands."""

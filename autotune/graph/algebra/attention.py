@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
+from autotune.facts.graphs import RUNTIME_DOMAIN
 from autotune.graph.algebra.expressions import linear
 from autotune.graph.algebra.rule import rule
-from autotune.graph.algebra.scope import RUNTIME_DOMAIN, Scope, attribute
+from autotune.graph.algebra.scope import Scope, attribute
 
 _HEADS_SECOND = [0, 2, 1, 3]
 _KEYS_LAST = [0, 2, 3, 1]

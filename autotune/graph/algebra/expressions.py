@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import onnx
 
+from autotune.facts.graphs import operator_of
 from autotune.graph.algebra.scope import Scope, attribute
 
 _MOST_STEPS = 32
@@ -67,20 +68,20 @@ def linear(scope: Scope, name: str) -> Linear:
         node = scope.producer(name, "Add", "Sub", "Mul", "Div", "Neg")
         if node is None:
             break
-        if node.op_type == "Neg":
+        if operator_of(node) == "Neg":
             name, scale = node.input[0], -scale
             continue
         parts = with_number(scope, node)
         if parts is None:
             break
         tensor, number, place = parts
-        if node.op_type == "Mul":
+        if operator_of(node) == "Mul":
             scale *= number
-        elif node.op_type == "Add":
+        elif operator_of(node) == "Add":
             offset += scale * number
-        elif node.op_type == "Div" and place == 1 and number:
+        elif operator_of(node) == "Div" and place == 1 and number:
             scale /= number
-        elif node.op_type == "Sub":
+        elif operator_of(node) == "Sub":
             offset += scale * (number if place == 0 else -number)
             scale = -scale if place == 0 else scale
         else:
@@ -107,10 +108,10 @@ def product(scope: Scope, node: onnx.NodeProto) -> Product:
             item = inner
         steps += 1
         parts = with_number(scope, item)
-        if item.op_type == "Mul" and parts:
+        if operator_of(item) == "Mul" and parts:
             number *= parts[1]
             pending.append(parts[0])
-        elif item.op_type == "Mul":
+        elif operator_of(item) == "Mul":
             pending += [*item.input]
         elif parts and parts[2] == 1 and parts[1]:
             number /= parts[1]
@@ -143,9 +144,9 @@ def _own_bounds(scope: Scope, node: onnx.NodeProto) -> Bounded | None:
     """Returns the bounds of one node."""
     base = node.input[0]
     low, high = -math.inf, math.inf
-    if node.op_type == "Relu":
+    if operator_of(node) == "Relu":
         low = 0.0
-    elif node.op_type == "Clip":
+    elif operator_of(node) == "Clip":
         given = [-_LARGEST_FLOAT, _LARGEST_FLOAT]
         for i, name in enumerate(("min", "max")):
             if scope.opset < 11:
@@ -159,7 +160,7 @@ def _own_bounds(scope: Scope, node: onnx.NodeProto) -> Bounded | None:
         if parts is None:
             return None
         base, number, _ = parts
-        low, high = (number, high) if node.op_type == "Max" else (low, number)
+        low, high = (number, high) if operator_of(node) == "Max" else (low, number)
     return Bounded(base, low, high) if low <= high else None
 
 
@@ -179,14 +180,14 @@ def polynomial(scope: Scope, name: str, base: str, depth: int = 8) -> dict[int, 
     first, second = (polynomial(scope, item, base, depth - 1) for item in node.input)
     if first is None or second is None:
         return None
-    if node.op_type in ("Add", "Sub"):
-        sign = 1 if node.op_type == "Add" else -1
+    if operator_of(node) in ("Add", "Sub"):
+        sign = 1 if operator_of(node) == "Add" else -1
         return {k: first.get(k, 0) + sign * second.get(k, 0) for k in first.keys() | second.keys()}
-    if node.op_type == "Mul":
+    if operator_of(node) == "Mul":
         return _times(first, second)
     if second.keys() != {0}:
         return None
-    if node.op_type == "Div":
+    if operator_of(node) == "Div":
         return {k: value / second[0] for k, value in first.items()} if second[0] else None
     power = second[0]
     if power not in (1, 2, 3, 4):

@@ -9,19 +9,21 @@ from typing import NamedTuple
 import onnx
 from onnx import helper
 
-from autotune.facts.graphs import all_graphs, all_nodes
+from autotune.facts.graphs import ONNX_DOMAINS, RUNTIME_DOMAIN, all_graphs, all_nodes, operator_of
 from autotune.facts.usual_sizes import is_name
 from autotune.facts.weights import element_count, to_initializers
 from autotune.graph.algebra.rule import Rule
 from autotune.graph.algebra.rules import RULES
-from autotune.graph.algebra.scope import ONNX_DOMAINS, RUNTIME_DOMAIN, SMALL, Scope, TensorFacts
+from autotune.graph.algebra.scope import SMALL, Scope, TensorFacts
 from autotune.graph.algebra.structure import SHAPES
 from autotune.graph.model_file import save
 
 _OLDEST_OPSET = 7
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 # ONNX Runtime's operators whose output is of the type and shape of their first input.
-_ACTIVATIONS = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu"})
+_ACTIVATIONS = frozenset(
+    f"{RUNTIME_DOMAIN}.{name}" for name in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")
+)
 
 
 def run(source: Path, target: Path, *stages: Sequence[Rule]) -> None:
@@ -91,8 +93,7 @@ def _apply(scope: Scope, rules: Sequence[Rule], fired: Counter[str], on_change: 
         for node in reversed(scope.nodes[:]):
             tensor = node.output[0]
             if (
-                node.op_type in rule.operators
-                and node.domain in ONNX_DOMAINS
+                operator_of(node) in rule.operators
                 and tensor not in scope.settled
                 and scope.has(node)
                 and rule.apply(scope, node)
@@ -201,7 +202,7 @@ def _is_unknown(size: int | str | None) -> bool:
 
 def _for_inference(node: onnx.NodeProto) -> onnx.NodeProto:
     """Returns a node that shape inference knows, with the output of the same type and shape."""
-    if node.domain == RUNTIME_DOMAIN and node.op_type in _ACTIVATIONS:
+    if operator_of(node) in _ACTIVATIONS:
         return helper.make_node("Identity", node.input[:1], node.output[:1])
     return node
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
+from autotune.facts.graphs import operator_of
 from autotune.graph.algebra.expressions import linear, polynomial, product, with_number
 from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Array, Scope, attribute
@@ -44,7 +45,7 @@ def normalisation(scope: Scope, node: onnx.NodeProto) -> bool:
     last place.
     """
     bias, root = None, node
-    if node.op_type == "Add":
+    if operator_of(node) == "Add":
         places = [i for i in (0, 1) if scope.floats(node.input[i]) is not None]
         if len(places) != 1 or not scope.is_private(node.input[1 - places[0]]):
             return False
@@ -114,15 +115,15 @@ def _root(scope: Scope, name: str, power: float) -> str | None:
     node = scope.producer(name, "Sqrt", "Pow", "Reciprocal", "Div")
     if node is None:
         return None
-    if node.op_type == "Sqrt":
+    if operator_of(node) == "Sqrt":
         return str(node.input[0]) if power > 0 else None
-    if node.op_type == "Reciprocal":
+    if operator_of(node) == "Reciprocal":
         return _root(scope, node.input[0], -power)
     parts = with_number(scope, node)
     if parts is None:
         return None
     tensor, number, place = parts
-    if node.op_type == "Pow":
+    if operator_of(node) == "Pow":
         return tensor if place == 1 and number == power else None
     return _root(scope, tensor, -power) if place == 0 and number == 1 else None
 
@@ -278,7 +279,7 @@ def _settle(scope: Scope, node: onnx.NodeProto, base: str, operators: list[str])
             return False
         nodes[name] = inner
         pending += inner.input
-    if sorted(item.op_type for item in nodes.values()) != operators:
+    if sorted(operator_of(item) for item in nodes.values()) != operators:
         return False
     scope.settled.update(nodes)
     return True

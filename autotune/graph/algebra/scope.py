@@ -8,15 +8,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from autotune.facts.graphs import all_graphs
+from autotune.facts.graphs import ONNX_DOMAINS, RUNTIME_DOMAIN, all_graphs, operator_of
 
 Array = NDArray[Any]
-
-ONNX_DOMAINS = ("", "ai.onnx")
-"""The names of the domain of ONNX's own operators."""
-
-RUNTIME_DOMAIN = "com.microsoft"
-"""The domain of ONNX Runtime's own operators."""
 
 SMALL = 4096
 """A constant of at most so many elements may be copied, and may be read again and again."""
@@ -100,7 +94,7 @@ class Scope:
         node = self._producers.get(name)
         if node is None or node.output[0] != name or node.domain not in ONNX_DOMAINS:
             return None
-        return node if not operators or node.op_type in operators else None
+        return node if not operators or operator_of(node) in operators else None
 
     def consumers(self, name: str) -> Sequence[onnx.NodeProto]:
         """Returns the nodes of this graph that take a tensor; twice if they take it twice."""

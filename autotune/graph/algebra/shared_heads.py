@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
+from autotune.facts.graphs import operator_of
 from autotune.graph.algebra.expressions import with_number
 from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Scope, attribute
@@ -76,15 +77,15 @@ def grouped_product(scope: Scope, node: onnx.NodeProto) -> bool:
 def _step(scope: Scope, name: str) -> onnx.NodeProto | None:
     """Returns the node that turns matrices or multiplies them by a number, for one product."""
     node = scope.producer(name, "Transpose", "Mul", "Div") if scope.is_private(name) else None
-    if node is None or node.op_type == "Transpose":
+    if node is None or operator_of(node) == "Transpose":
         return node if node and list(attribute(node, "perm", ())) == _LAST_TWO else None
     parts = with_number(scope, node)
-    return node if parts and not (node.op_type == "Div" and parts[2] == 0) else None
+    return node if parts and not (operator_of(node) == "Div" and parts[2] == 0) else None
 
 
 def _again(scope: Scope, node: onnx.NodeProto, name: str, other: str) -> onnx.NodeProto:
     """Returns a new node that does to `other` what a node does to `name`."""
-    made = scope.make(node.op_type, [other if item == name else item for item in node.input])
+    made = scope.make(operator_of(node), [other if item == name else item for item in node.input])
     made.attribute.extend(node.attribute)
     return made
 
@@ -99,8 +100,8 @@ def _scaling(scope: Scope, node: onnx.NodeProto) -> onnx.NodeProto | None:
     if not scope.is_private(name):
         return None
     (consumer,) = scope.consumers(name)
-    is_scaling = consumer.op_type in ("Mul", "Div") and with_number(scope, consumer) is not None
-    return consumer if is_scaling else None
+    is_factor = operator_of(consumer) in ("Mul", "Div")
+    return consumer if is_factor and with_number(scope, consumer) is not None else None
 
 
 def _shared(scope: Scope, name: str) -> _Shared | None:
@@ -119,7 +120,7 @@ def _shared(scope: Scope, name: str) -> _Shared | None:
     if len(sizes) != 4 or len(result) != 4 or None in sizes:
         return None
     batch, heads, *matrix = sizes
-    if split.op_type == "Unsqueeze":
+    if operator_of(split) == "Unsqueeze":
         is_split = axes_of(scope, split) in ([2], [-3])
     else:
         is_split = scope.sizes(split.output[0]) == (batch, heads, 1, *matrix)

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from autotune.facts.graphs import operator_of
 from autotune.graph.algebra.expressions import with_number
 from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import READ_TYPES, SMALL, Array, Scope, attribute
@@ -48,7 +49,7 @@ def constant(scope: Scope, node: onnx.NodeProto) -> bool:
     output = node.output[0]
     if not names or len(arrays) < len(values) or scope.is_visible(output):
         return False
-    if node.op_type == "Div" and arrays[node.input[0]].dtype.kind != "f":
+    if operator_of(node) == "Div" and arrays[node.input[0]].dtype.kind != "f":
         return False
     if _largest_size(node, arrays) > max(SMALL, sum(a.size for a in arrays.values())):
         return False
@@ -61,13 +62,13 @@ def constant(scope: Scope, node: onnx.NodeProto) -> bool:
 def _largest_size(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> float:
     """Returns at most how many elements a node computes, known before it is computed."""
     given = [arrays[name] for name in node.input if name]
-    if node.op_type == "Expand":
+    if operator_of(node) == "Expand":
         shapes = [given[0].shape, tuple(given[1].reshape(-1))]
-    elif node.op_type == "ConstantOfShape":
+    elif operator_of(node) == "ConstantOfShape":
         return float(np.prod(given[0], dtype=float))
-    elif node.op_type == "Gather":
+    elif operator_of(node) == "Gather":
         return float(given[0].size) * given[1].size
-    elif node.op_type in ("Add", "Sub", "Mul", "Div", "Pow", "Equal", "Where"):
+    elif operator_of(node) in ("Add", "Sub", "Mul", "Div", "Pow", "Equal", "Where"):
         shapes = [array.shape for array in given]
     else:
         return sum(array.size for array in given)
@@ -104,7 +105,7 @@ def identity(scope: Scope, node: onnx.NodeProto) -> bool:
     """
     if not _is_identity(scope, node) or sum(map(bool, node.output)) != 1:
         return False
-    takes_sizes = node.op_type in ("Reshape", "Expand", "Slice", "Pad")
+    takes_sizes = operator_of(node) in ("Reshape", "Expand", "Slice", "Pad")
     return scope.bypass(node, node.input[0] if takes_sizes else with_tensor(scope, node))
 
 
@@ -116,38 +117,38 @@ def with_tensor(scope: Scope, node: onnx.NodeProto) -> str:
 
 
 def _is_identity(scope: Scope, node: onnx.NodeProto) -> bool:
-    operator = node.op_type
-    if operator == "Identity":
+    kind = operator_of(node)
+    if kind == "Identity":
         return True
-    if operator == "Dropout":
+    if kind == "Dropout":
         training = scope.array(node.input[2]) if len(node.input) > 2 and node.input[2] else False
         return training is not None and not np.any(training)
-    if operator == "Cast":
-        kind = scope.kind(node.input[0])
-        return kind != 0 and kind == attribute(node, "to")
-    if operator == "Transpose":
+    if kind == "Cast":
+        type_ = scope.kind(node.input[0])
+        return type_ != 0 and type_ == attribute(node, "to")
+    if kind == "Transpose":
         order = list(attribute(node, "perm", ()))
         return bool(order) and order == sorted(order)
-    if operator in ("Concat", "Sum", "Max", "Min"):
+    if kind in ("Concat", "Sum", "Max", "Min"):
         return len(node.input) == 1
-    if operator in ("Reshape", "Expand"):
+    if kind in ("Reshape", "Expand"):
         shape = scope.shape(node.input[0])
         is_known = shape is not None and None not in shape and scope.integers(node.input[1])
         return bool(is_known) and shape == scope.shape(node.output[0])
-    if operator == "Slice":
+    if kind == "Slice":
         cut = _cut(scope, node)
         return cut is not None and all(
             (c.start, c.step) == (0, 1) and c.end >= _EVERYTHING for c in cut.values()
         )
-    if operator == "Pad":
+    if kind == "Pad":
         pads = attribute(node, "pads")
         if scope.opset >= 11:
             pads = scope.integers(node.input[1])
         return pads is not None and not any(pads)
     parts = with_number(scope, node)
-    if parts is None or (operator in ("Sub", "Div") and parts[2] == 0):
+    if parts is None or (kind in ("Sub", "Div") and parts[2] == 0):
         return False
-    return parts[1] == (0 if operator in ("Add", "Sub") else 1)
+    return parts[1] == (0 if kind in ("Add", "Sub") else 1)
 
 
 def pair(scope: Scope, node: onnx.NodeProto) -> bool:
@@ -157,24 +158,24 @@ def pair(scope: Scope, node: onnx.NodeProto) -> bool:
     a Reshape that copies no size. A Cast to a wider type changes nothing before another one. A
     Squeeze undoes an Unsqueeze of the same axes, and the other way round. No number changes.
     """
-    first = scope.producer(node.input[0], *_PAIRS[node.op_type])
-    if first is None or (not scope.is_private(node.input[0]) and node.op_type != "Cast"):
+    first = scope.producer(node.input[0], *_PAIRS[operator_of(node)])
+    if first is None or (not scope.is_private(node.input[0]) and operator_of(node) != "Cast"):
         return False
     base = first.input[0]
-    if node.op_type == "Transpose":
+    if operator_of(node) == "Transpose":
         inner, outer = attribute(first, "perm"), attribute(node, "perm")
         if inner is None or outer is None:
             return False
         order = [inner[axis] for axis in outer]
         scope.replace(node, scope.make("Transpose", [base], node.output[0], perm=order))
         return True
-    if node.op_type == "Reshape":
+    if operator_of(node) == "Reshape":
         sizes = scope.integers(node.input[1])
         if sizes is None or 0 in sizes:
             return False
         scope.rewire(node, {0: base})
         return True
-    if node.op_type == "Cast":
+    if operator_of(node) == "Cast":
         if attribute(first, "to") not in _WIDER.get(scope.kind(base), ()):
             return False
         scope.rewire(node, {0: base})
@@ -237,37 +238,12 @@ def _cut(scope: Scope, node: onnx.NodeProto) -> dict[int, _Cut] | None:
     return {axis: _Cut(*cut) for axis, cut in zip(axes, cuts, strict=True)}
 
 
-def slices(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Makes a Slice of some axes behind a Slice of others one Slice: no number changes."""
-    first = scope.producer(node.input[0], "Slice")
-    if first is None or not scope.is_private(node.input[0]):
-        return False
-    outer, inner = _cut(scope, node), _cut(scope, first)
-    if not outer or not inner or outer.keys() & inner.keys():
-        return False
-    both = {**inner, **outer}
-    axes = sorted(both)
-    columns = [list(column) for column in zip(*(both[axis] for axis in axes), strict=True)]
-    if scope.opset < 10:
-        starts, ends, _ = columns
-        made = scope.make(
-            "Slice", [first.input[0]], node.output[0], starts=starts, ends=ends, axes=axes
-        )
-    else:
-        starts, ends, steps = columns
-        lists = [starts, ends, axes, steps]
-        names = [scope.constant(np.array(v, np.int64), f"{node.output[0]}/slice") for v in lists]
-        made = scope.make("Slice", [first.input[0], *names], node.output[0])
-    scope.replace(node, made)
-    return True
-
-
 def known_shape(scope: Scope, node: onnx.NodeProto) -> bool:
     """Makes a Shape, or what a Gather or Slice takes of one, a constant where it is known.
 
     No number changes, and what follows is a constant too.
     """
-    source = node if node.op_type == "Shape" else scope.producer(node.input[0], "Shape")
+    source = node if operator_of(node) == "Shape" else scope.producer(node.input[0], "Shape")
     if source is None or scope.is_visible(node.output[0]):
         return False
     part = slice(attribute(source, "start", 0), attribute(source, "end"))
@@ -278,7 +254,7 @@ def known_shape(scope: Scope, node: onnx.NodeProto) -> bool:
     if taken is None or len(sizes) < len(taken):
         return False
     values = np.array(sizes, np.int64)
-    places = scope.array(node.input[1]) if node.op_type == "Gather" else None
+    places = scope.array(node.input[1]) if operator_of(node) == "Gather" else None
     if places is not None:
         values = values.reshape(places.shape)
     return scope.bypass(node, scope.constant(values, node.output[0]))
@@ -289,9 +265,9 @@ _Sizes = Sequence[int | str | None]
 
 def _taken(scope: Scope, node: onnx.NodeProto, shape: _Sizes) -> _Sizes | None:
     """Returns which sizes of a shape a node takes; None where that is not known."""
-    if node.op_type == "Shape":
+    if operator_of(node) == "Shape":
         return shape
-    if node.op_type == "Gather":
+    if operator_of(node) == "Gather":
         places = scope.integers(node.input[1])
         is_within = places is not None and all(-len(shape) <= i < len(shape) for i in places)
         return [shape[i] for i in places or ()] if is_within else None
@@ -382,7 +358,7 @@ def _one_size(scope: Scope, name: str) -> _OneSize | None:
     """Returns the size that a tensor of one number holds; None if it holds something else."""
     around = scope.producer(name, "Unsqueeze", "Reshape")
     taker = scope.producer(around.input[0] if around else name, "Gather", "Slice", "Shape")
-    if taker is not None and taker.op_type == "Shape":
+    if taker is not None and operator_of(taker) == "Shape":
         start, end = attribute(taker, "start", 0), attribute(taker, "end", 0)
         return _size(scope, taker.input[0], start) if 0 <= start == end - 1 else None
     source = None if taker is None else scope.producer(taker.input[0], "Shape")
@@ -390,7 +366,7 @@ def _one_size(scope: Scope, name: str) -> _OneSize | None:
         return None
     if attribute(source, "end") is not None:
         return None
-    if taker.op_type == "Gather":
+    if operator_of(taker) == "Gather":
         places = scope.integers(taker.input[1])
     else:
         cut = (_cut(scope, taker) or {}).get(0)
@@ -459,7 +435,7 @@ def duplicate(scope: Scope, node: onnx.NodeProto) -> bool:
 
 def _key(node: onnx.NodeProto) -> tuple[Any, ...]:
     attributes = sorted(item.SerializeToString(deterministic=True) for item in node.attribute)
-    return node.domain, node.op_type, tuple(node.input), tuple(attributes)
+    return operator_of(node), tuple(node.input), tuple(attributes)
 
 
 RULES = (
@@ -472,7 +448,6 @@ RULES = (
         "Identity Dropout Cast Transpose Concat Sum Max Min Add Sub Mul Div Reshape Expand Slice "
         "Pad",
     ),
-    rule(slices, "Slice"),
     rule(pair, " ".join(_PAIRS)),
     rule(padded, "Conv"),
     rule(duplicate, _REPEATED),

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
+from autotune.facts.graphs import operator_of
 from autotune.graph.algebra.scope import Array, Scope, attribute
 
 WEIGHTED = ("Conv", "ConvTranspose", "MatMul", "Gemm")
@@ -29,26 +30,26 @@ class Weighted(NamedTuple):
     @property
     def is_convolution(self) -> bool:
         """Whether its channels are axis 1 of its input and output, instead of the last one."""
-        return self.node.op_type in ("Conv", "ConvTranspose")
+        return operator_of(self.node) in ("Conv", "ConvTranspose")
 
     @property
     def input_axis(self) -> int:
         """The axis of the weight that the input's channels are multiplied with."""
-        if self.node.op_type == "Conv":
+        if operator_of(self.node) == "Conv":
             return 1
         return 1 if attribute(self.node, "transB", 0) else 0
 
     @property
     def output_channels(self) -> int:
         """The number of channels of the output."""
-        size = self.weight.shape[0 if self.node.op_type == "Conv" else 1 - self.input_axis]
-        return int(size) * (self.groups if self.node.op_type == "ConvTranspose" else 1)
+        size = self.weight.shape[0 if operator_of(self.node) == "Conv" else 1 - self.input_axis]
+        return int(size) * (self.groups if operator_of(self.node) == "ConvTranspose" else 1)
 
     @property
     def input_channels(self) -> int:
         """The number of channels of the input."""
         size = int(self.weight.shape[self.input_axis])
-        return size * (self.groups if self.node.op_type == "Conv" else 1)
+        return size * (self.groups if operator_of(self.node) == "Conv" else 1)
 
 
 def weighted(scope: Scope, node: onnx.NodeProto | None) -> Weighted | None:
@@ -57,12 +58,12 @@ def weighted(scope: Scope, node: onnx.NodeProto | None) -> Weighted | None:
     None where it has another operator, its weight is no constant matrix or filter of floats that
     may change, or its bias is no constant.
     """
-    if node is None or node.op_type not in WEIGHTED or len(node.input) < 2:
+    if node is None or operator_of(node) not in WEIGHTED or len(node.input) < 2:
         return None
     if node.output[0] in scope.settled or scope.array(node.input[0]) is not None:
         return None
     weight = scope.floats(node.input[1]) if scope.is_changeable(node.input[1]) else None
-    is_filter = node.op_type in ("Conv", "ConvTranspose")
+    is_filter = operator_of(node) in ("Conv", "ConvTranspose")
     if weight is None or weight.ndim < 2 or (weight.ndim > 2) != is_filter:
         return None
     bias = None
@@ -87,7 +88,7 @@ def channels_of(values: Array, item: Weighted, count: int, rank: int | None) -> 
         A vector of `count` numbers, or of one number; None where the constant differs along
         another axis, or could give the result more axes.
     """
-    if values.ndim > (item.weight.ndim if item.node.op_type != "MatMul" else rank or 1):
+    if values.ndim > (item.weight.ndim if operator_of(item.node) != "MatMul" else rank or 1):
         return None
     if values.size == 1:
         return values.reshape(1)
@@ -128,12 +129,12 @@ def output_scaled(item: Weighted, scale: Array) -> list[Array] | None:
     weight = item.weight.astype(np.float64)
     if factor.size == 1:
         wide = weight * factor
-    elif item.node.op_type == "ConvTranspose":
+    elif operator_of(item.node) == "ConvTranspose":
         groups, inputs, outputs = item.groups, weight.shape[0], weight.shape[1]
         tall = weight.reshape(groups, inputs // groups, outputs, -1)
         wide = (tall * factor.reshape(groups, 1, outputs, 1)).reshape(weight.shape)
     else:
-        axis = 0 if item.node.op_type == "Conv" else 1 - item.input_axis
+        axis = 0 if operator_of(item.node) == "Conv" else 1 - item.input_axis
         shape = [1] * weight.ndim
         shape[axis] = -1
         wide = weight * factor.reshape(shape)
@@ -156,7 +157,7 @@ def input_scaled(item: Weighted, scale: Array) -> Array | None:
     weight = item.weight.astype(np.float64)
     if factor.size == 1:
         return rounded(weight * factor, item.weight, item.weight)
-    if item.node.op_type == "Conv":
+    if operator_of(item.node) == "Conv":
         rows = np.repeat(factor.reshape(item.groups, -1), len(weight) // item.groups, axis=0)
         wide = weight * rows.reshape(*weight.shape[:2], *[1] * (weight.ndim - 2))
     else:
@@ -195,14 +196,14 @@ def input_shifted(item: Weighted, shift: Array) -> Array | None:
     node = item.node
     weight = item.weight.astype(np.float64)
     numbers = np.broadcast_to(np.asarray(shift, np.float64), (item.input_channels,))
-    if node.op_type == "Gemm":
+    if operator_of(node) == "Gemm":
         if attribute(node, "transA", 0):
             return None
         alpha = float(attribute(node, "alpha", 1.0))
         return output_shifted(item, alpha * np.tensordot(numbers, weight, (0, item.input_axis)))
     has_pads = any(attribute(node, "pads", []))
     automatic = attribute(node, "auto_pad", b"NOTSET")
-    if node.op_type != "Conv" or has_pads or automatic not in (b"NOTSET", b"VALID"):
+    if operator_of(node) != "Conv" or has_pads or automatic not in (b"NOTSET", b"VALID"):
         return None
     rows = np.repeat(numbers.reshape(item.groups, -1), len(weight) // item.groups, axis=0)
     sums = weight.reshape(*weight.shape[:2], -1).sum(axis=2)

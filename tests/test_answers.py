@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from autotune.deploy.config import Coverage
-from autotune.measure.fidelity import (
+from autotune.measure.answers import (
     OutputJudge,
     OutputMismatchError,
     Outputs,

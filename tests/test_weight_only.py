@@ -1,7 +1,6 @@
-"""Weights rounded tensor by tensor: the same as by ONNX Runtime's own tool, on less memory."""
+"""Weights in few bits, rounded tensor by tensor."""
 
 from pathlib import Path
-from typing import Any
 
 import decoder_models
 import numpy as np
@@ -38,10 +37,10 @@ def _answer(path: Path) -> np.ndarray:
 def test_it_computes_what_the_tool_does(
     bits: int, zero_points: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that never is in memory as a whole gets the same blocks."""
+    """A model that never is in memory as a whole gets the same blocks as a small one."""
     source, answers, folder = _model(tmp_path / "model.onnx"), [], tmp_path
     for largest in (1 << 30, 0):
-        monkeypatch.setattr(weight_only, "_STREAMED_BYTES", largest)
+        monkeypatch.setattr(weight_only, "_LARGEST_INSIDE_BYTES", largest)
         folder = tmp_path / str(largest)
         folder.mkdir()
         weight_only.quantise(
@@ -62,7 +61,7 @@ def test_a_matrix_and_its_transpose_are_packed_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tied autoencoder takes one square matrix in both ways."""
-    monkeypatch.setattr(weight_only, "_STREAMED_BYTES", 0)
+    monkeypatch.setattr(weight_only, "_LARGEST_INSIDE_BYTES", 0)
     weights = {"a": normal(0, 64, 64) / 8, "c": normal(2, 64)}
     body = "[first] y = MatMul (x, a) [second] z = Gemm <transB = 1> (y, a, c)"
     model = onnx_model(body, weights, opset=18, x="float[n,64] x", y="float[n,64] z")
@@ -78,7 +77,7 @@ def test_the_last_product_has_bits_of_its_own(
     streamed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be finer than the others, or stay in float; a Gemm is a product as well."""
-    monkeypatch.setattr(weight_only, "_STREAMED_BYTES", 0 if streamed else 1 << 30)
+    monkeypatch.setattr(weight_only, "_LARGEST_INSIDE_BYTES", 0 if streamed else 1 << 30)
     source = _model(tmp_path / "model.onnx", gemm=streamed)
     bits = {}
     for last in ("as_precision", "int8", "float"):
@@ -91,30 +90,12 @@ def test_the_last_product_has_bits_of_its_own(
     assert bits == {"as_precision": [4, 4], "int8": [4, 8], "float": [4]}
 
 
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
-@pytest.mark.parametrize("rounding", ["k_quant", "hqq"])
-def test_other_roundings_give_one_file_whatever_they_do_not_take(
-    rounding: str, tmp_path: Path
-) -> None:
-    """Both have zero points of their own; a last product of the same bits is rounded like all."""
-    if rounding == "hqq":
-        pytest.importorskip("torch", reason="torch is not installed")
-    source, target = _model(tmp_path / "model.onnx"), tmp_path / "out.onnx"
-    ignored: list[dict[str, Any]] = [{}, {"zero_points": True}, {"last_product": "int4"}]
-    files = set()
-    for more in [*ignored, *([{"accuracy_level": 0}] if rounding == "hqq" else [])]:
-        weight_only.quantise(source, target, [], bits=4, rounding=rounding, **more)
-        files.add(target.read_bytes())
-    assert len(files) == 1
-    assert np.corrcoef(_answer(target).ravel(), _answer(source).ravel())[0, 1] > 0.98
-
-
 @pytest.mark.parametrize("last_product", ["int8", "float"])
 def test_a_shared_table_is_turned_once(
     last_product: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The embedding's table is the last weight turned: it is written so, and rounded in neither."""
-    monkeypatch.setattr(weight_only, "_STREAMED_BYTES", 0)
+    monkeypatch.setattr(weight_only, "_LARGEST_INSIDE_BYTES", 0)
     source = _model(tmp_path / "model.onnx")
     model = onnx.load(source)
     nodes = [
@@ -144,7 +125,7 @@ def test_weights_that_a_node_computes_are_rounded_as_well(
     folded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exporters write a transposed weight, which is folded in memory, or packed as it is stored."""
-    monkeypatch.setattr(weight_only, "_STREAMED_BYTES", 0)
+    monkeypatch.setattr(weight_only, "_LARGEST_INSIDE_BYTES", 0)
     monkeypatch.setattr(weight_only, "_FOLDED_BYTES", folded)
     source = _model(tmp_path / "model.onnx")
     model = onnx.load(source)
@@ -178,8 +159,6 @@ def test_products_in_branches_are_packed_once(
     assert all(names.count(name) == 1 for name in packed)
     assert {"qkv", "out"}.isdisjoint(names)
     assert ("head" in names) == (last_product == "float")
-    with pytest.raises(StepRefusedError, match="inside branches"):
-        weight_only.quantise(source, target, [], bits=4, rounding="k_quant")
     answers = []
     for path in (source, target):
         session = onnxruntime.InferenceSession(path)
@@ -212,4 +191,4 @@ def test_a_large_model_is_not_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(weight_only, "LARGEST_PROTO_BYTES", 0)
     source = _model(tmp_path / "model.onnx")
     with pytest.raises(StepRefusedError, match="over 2 GiB"):
-        weight_only.quantise(source, tmp_path / "out.onnx", [], bits=4, rounding="k_quant")
+        weight_only.quantise(source, tmp_path / "out.onnx", [], bits=4, kept_in_float=1)
