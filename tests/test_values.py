@@ -129,7 +129,7 @@ def test_pictures_and_sound_of_whole_numbers_fill_their_range(dtype: str) -> Non
     limits = np.iinfo(np.uint8 if dtype == "int32" else dtype)
     for shape in [(1, 3, 32, 32)] if dtype == "int32" else [(1, 3, 32, 32), (1, 16_000)]:
         seen = np.concatenate([f["x"] for f in feeds_of(tensor("x", dtype, *shape))], axis=None)
-        assert seen.max() - seen.min() > 0.6 * (limits.max - limits.min)
+        assert float(seen.max()) > float(seen.min()) + 0.6 * (float(limits.max) - float(limits.min))
         assert limits.min <= seen.min() <= seen.max() <= limits.max
 
 

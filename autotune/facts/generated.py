@@ -4,10 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-<<<<<<< HEAD
-=======
-from numpy.typing import NDArray
->>>>>>> main
 
 from autotune.errors import DataError, RequestError, did_you_mean, shortened
 from autotune.facts.feeds import Feed, contents
@@ -16,7 +12,6 @@ from autotune.facts.tried_inputs import Choice, choices, too_large_for_memory
 from autotune.facts.usual_sizes import is_name
 from autotune.facts.values import GENERATED_SAMPLES, feed_of, how
 from autotune.facts.workload import Workload
-from autotune.process import memory
 
 _NO_VALUES: Mapping[str, float] = {}
 
@@ -135,60 +130,5 @@ def one_sample(model: Model, shapes: Mapping[str, Sequence[int]], seed: int) -> 
     choice = next(choices(model, shapes, {}))
     if problem := too_large_for_memory(choice.shapes, 1):
         raise DataError(f"{problem}; close other programs, or leave such inputs out")
-<<<<<<< HEAD
     number = seed % GENERATED_SAMPLES
     return feed_of(model.inputs, choice.shapes, np.random.default_rng(seed), number)
-=======
-    return feed_of(model.inputs, chosen, np.random.default_rng(seed))
-
-
-def feed_of(
-    inputs: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]], random: np.random.Generator
-) -> Feed:
-    """Returns one sample, with a shape for each input."""
-    return {tensor.name: _generated(tensor, shapes[tensor.name], random) for tensor in inputs}
-
-
-def _too_large(shapes: Mapping[str, tuple[int, ...]], count: int) -> str:
-    """Returns how so many samples take more than half of the free memory; empty if they do not."""
-    total_mib = count * _ITEM_BYTES * sum(map(math.prod, shapes.values())) >> 20
-    free_mib = memory.free_mib()
-    if total_mib <= free_mib // 2:
-        return ""
-    return f"generated inputs would take {total_mib:,} MiB, and {free_mib:,} MiB are free"
-
-
-def _generated(
-    tensor: Tensor, shape: tuple[int, ...], random: np.random.Generator
-) -> NDArray[np.generic]:
-    if tensor.dtype == "str":
-        return np.full(shape, "word")
-    dtype = np.dtype(tensor.dtype)
-    if tensor.is_mask:
-        return np.ones(shape, dtype)
-    if dtype.kind == "f":
-        return np.asarray(random.standard_normal(shape)).astype(dtype)
-    if dtype.kind == "c":
-        pair = random.standard_normal((2, *shape))
-        return np.asarray(pair[0] + 1j * pair[1]).astype(dtype)
-    if dtype == np.uint8:  # pixels, in practice
-        return np.asarray(random.integers(0, tensor.index_bound or 256, shape)).astype(dtype)
-    if dtype.kind in "iu" and tensor.index_bound:
-        return np.asarray(random.integers(0, tensor.index_bound, shape)).astype(dtype)
-    return np.ones(shape, dtype)
-
-
-def _how(tensor: Tensor) -> str:
-    """Returns how :func:`_generated` fills the input, in words."""
-    if tensor.dtype == "str":
-        return "the word 'word'"
-    if tensor.is_mask:
-        return "ones (a mask by its name)"
-    if tensor.dtype.startswith(("float", "complex")):
-        return "standard normal"
-    if tensor.index_bound:
-        return f"uniform below {tensor.index_bound} (it indexes a table of so many rows)"
-    if tensor.dtype == "uint8":
-        return "uniform below 256"
-    return "all true" if tensor.dtype == "bool" else "ones"
->>>>>>> main

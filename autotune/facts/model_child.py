@@ -14,7 +14,7 @@ from onnx import external_data_helper
 from autotune.deploy.decoder import Decoder, Port
 from autotune.facts.decoder_graph import decoder_in
 from autotune.facts.graph_inputs import described
-from autotune.facts.graphs import all_graphs, all_nodes, all_weights
+from autotune.facts.graphs import RUNTIME_DOMAIN, all_graphs, all_nodes, all_weights, operator_of
 from autotune.facts.model_facts import ModelFacts, Tensor
 from autotune.facts.optimised import count_subnormals, optimised_model, optimised_weights
 from autotune.facts.weights import (
@@ -28,9 +28,11 @@ from autotune.process.child_end import Message, serve
 # Nodes that are worth a thread of their own.
 _HEAVY = frozenset(
     """
-    Conv ConvTranspose MatMul Gemm LSTM GRU RNN Attention Einsum FusedConv FusedMatMul
+    Conv ConvTranspose MatMul Gemm LSTM GRU RNN Attention Einsum com.microsoft.Attention
+    com.microsoft.FusedConv com.microsoft.FusedMatMul
     """.split()
 )
+_GELUS = frozenset({"Erf", "Gelu", f"{RUNTIME_DOMAIN}.Gelu", f"{RUNTIME_DOMAIN}.BiasGelu"})
 # Kinds of inputs that are no tensors, by the name of the field in onnx.TypeProto.
 _OTHER_KINDS = {
     "sequence_type": "a sequence",
@@ -57,7 +59,7 @@ def inspect(message: Message) -> ModelFacts:
     session = _open(path)
     inputs = _inputs(session, model)
     optional = _optional(session, model)
-    operators = Counter(node.op_type for node in all_nodes(model.graph))
+    operators = Counter(operator_of(node) for node in all_nodes(model.graph))
     quantisable, quantisable_inside = quantisable_nodes(model.graph)
     parameters = sum(map(element_count, all_weights(model.graph)))
     branches = max(map(_branches, all_graphs(model.graph)))
@@ -71,7 +73,7 @@ def inspect(message: Message) -> ModelFacts:
         operators=dict(operators.most_common()),
         parameters=parameters,
         has_conv="Conv" in operators,
-        has_gelu=not operators.keys().isdisjoint({"Erf", "Gelu", "BiasGelu"}),
+        has_gelu=not operators.keys().isdisjoint(_GELUS),
         quantisable=dict(quantisable),
         quantisable_inside=dict(quantisable_inside),
         branches=branches,
@@ -199,7 +201,7 @@ def _branches(graph: onnx.GraphProto) -> int:
     width: Counter[int] = Counter()
     for node in graph.node:
         below = max((depth.get(name, 0) for name in node.input), default=0)
-        if node.op_type in _HEAVY:
+        if operator_of(node) in _HEAVY:
             below += 1
             width[below] += 1
         depth.update(dict.fromkeys(node.output, below))

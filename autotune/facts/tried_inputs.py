@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import psutil
 
 from autotune.errors import RequestError
 from autotune.facts.feeds import save_samples
@@ -18,6 +17,7 @@ from autotune.facts.model_facts import TriedRun
 from autotune.facts.runtime import without_places
 from autotune.facts.usual_sizes import Shapes, size_of, usual_shapes
 from autotune.facts.values import VARIANTS, Variant, feed_of
+from autotune.process import memory
 from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.facts.tried_inputs_child"
@@ -80,7 +80,7 @@ def first_that_runs(
 def too_large_for_memory(shapes: Shapes, count: int) -> str:
     """Returns how so many samples take more than half of the free memory; empty if they do not."""
     total_mib = count * _ITEM_BYTES * size_of(shapes) >> 20
-    free_mib = psutil.virtual_memory().available >> 20
+    free_mib = memory.free_mib()
     if total_mib <= free_mib // 2:
         return ""
     return f"generated inputs would take {total_mib:,} MiB, and {free_mib:,} MiB are free"

@@ -121,7 +121,7 @@ NEEDS: Mapping[str, Need] = {
     "gqa_caches": Need(
         lacking="the model has no GroupQueryAttention, whose kernel takes caches in int8",
         is_met=lambda model, *_: (
-            model.decoder is not None and "GroupQueryAttention" in model.operators
+            model.decoder is not None and "com.microsoft.GroupQueryAttention" in model.operators
         ),
     ),
     "small_model": Need(
