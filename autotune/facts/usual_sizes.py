@@ -18,6 +18,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of inputs by their names."""
 
 _CHANNELS = (1, 3, 4)
+_LATENT_CHANNELS = (4, 16)
 # More combinations of sizes than these are not tried.
 _MOST_TRIES = 24
 
@@ -57,7 +58,7 @@ _KINDS: Mapping[str, _Kind] = {
     ),
     "tokens": _Kind(
         words=("sequence", "token", "seq", "length", "text", "phoneme", "word", "len"),
-        sizes=(128, 16, 77, 32, 8),
+        sizes=(128, 77, 32, 16, 8),
     ),
     "features": _Kind(words=("feature", "dim", "embed"), sizes=(64, 1)),
     "states": _Kind(words=("state", "hidden", "memory"), sizes=(1, 64, 128)),
@@ -220,10 +221,16 @@ def _picture_kind(tensor: Tensor, axis: int) -> str | None:
         return "channels"
     others = [number for number in range(1, 4) if number != where]
     kind = "height" if axis == others[0] else "width"
-    channels = tensor.known[where] if tensor.known else tensor.shape[where]
-    name = tensor.name.lower()
-    is_latent = channels in (4, 16) or "latent" in name
-    return f"latent {kind}" if is_latent else kind
+    return f"latent {kind}" if is_latent(tensor) else kind
+
+
+def is_latent(tensor: Tensor) -> bool:
+    """Returns whether a picture is one in the space of a diffusion model, by its channels."""
+    where = channels_axis(tensor)
+    if where is None:
+        return False
+    channels = (tensor.known[where] if tensor.known else None) or tensor.shape[where]
+    return channels in _LATENT_CHANNELS or "latent" in tensor.name.lower()
 
 
 def channels_axis(tensor: Tensor) -> int | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autotune.facts.feeds import Feed
 from autotune.facts.model_facts import Span, Tensor
-from autotune.facts.usual_sizes import Shapes, channels_axis
+from autotune.facts.usual_sizes import Shapes, channels_axis, is_latent
 
 Random = np.random.Generator
 
@@ -301,7 +301,8 @@ def _float_kind(tensor: Tensor, shape: tuple[int, ...]) -> str:
     where = channels_axis(tensor)
     if where is not None:
         sides = [size for axis, size in enumerate(shape) if axis not in (0, where)]
-        return "picture" if min(sides) >= _SMALLEST_PICTURE else "features"
+        is_large = min(sides) >= _SMALLEST_PICTURE and not is_latent(tensor)
+        return "picture" if is_large else "features"
     is_flat = math.prod(shape[:-1]) <= 2 and len(shape) <= 3
     words = ("audio", "wave", "sound", "pcm", "speech", "signal", "input_values")
     if not is_flat or not shape or shape[-1] < _SHORTEST_SOUND:
