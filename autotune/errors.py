@@ -130,6 +130,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean '{near[0]}'?" if near else ""
 
 
+def sentence(text: str) -> str:
+    """Returns `text` with one mark at its end."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def shown(value: object) -> str:
     """Returns a value of any size and depth as a message quotes it, cut short where it is long.
 

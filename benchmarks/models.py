@@ -147,7 +147,7 @@ def check(
         str(scratch / "out"),
         "--json",
     )
-    best = next(m for m in study["members"] if m["evidence"]["trial"] == study["picked"])
+    best = next(m for m in study["members"] if m["trial"] == study["picked"])
     evidence = best["evidence"]
     feed = scratch / "feed.npz"
     # the samples on which a study compares answers
@@ -170,7 +170,7 @@ def check(
         "speedup": evidence["speedup"]["value"],
         "low": evidence["speedup"]["low"],
         "high": evidence["speedup"]["high"],
-        "memory": evidence["peak_memory_mib"] / evidence["baseline_peak_memory_mib"],
+        "memory": evidence["peak_memory_mib"] / study["members"][0]["evidence"]["peak_memory_mib"],
         "error": evidence["error"],
         "words": best["words"],
         "trials": study["trials"],

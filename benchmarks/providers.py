@@ -30,9 +30,9 @@ from autotune.deploy.providers import CPU
 from autotune.deploy.telemetry import switch_off
 from autotune.facts.model import describe
 from autotune.results.result import StudyResult
+from autotune.search.optuna_trials import read_trials
 from autotune.space.session import EXECUTION_PROVIDER
 from autotune.storage.locks import DATABASE
-from autotune.storage.trials import read_trials
 from autotune.study.progress import Progress
 from autotune.study.tune import tune
 
@@ -104,7 +104,7 @@ def check(
     feed = folder / "feed.npz"
     arrays: Any = dict(workload_of(model, describe(model)).validation[0])
     np.savez(feed, **arrays)
-    winner = next(m for m in result.members if m.evidence.trial == result.picked)
+    winner = next(m for m in result.members if m.trial == result.picked)
     evidence = winner.evidence
     return {
         "best": best_ratios(result),
@@ -112,7 +112,7 @@ def check(
         "words": winner.words,
         "error": evidence.error,
         "peak_memory_mib": evidence.peak_memory_mib,
-        "baseline_peak_memory_mib": evidence.baseline_peak_memory_mib,
+        "baseline_peak_memory_mib": result.baseline.evidence.peak_memory_mib,
         "noise_floor": evidence.noise_floor,
         "placement": {} if evidence.provider is None else dict(evidence.provider.placement),
         "trials": result.trials,

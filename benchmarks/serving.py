@@ -131,7 +131,7 @@ def closed_loop(
     rows = {row.name: row for row in (comparison.baseline, *comparison.configs)}
     figures = {name: _figures(row) for name, row in rows.items()}
     one = Interval(value=1.0, low=1.0, high=1.0)
-    gain = rows[TUNED].score.speedup if TUNED in rows else one
+    gain = rows[TUNED].numbers.speedup if TUNED in rows else one
     return {**figures, "gain_clients": gain.value, "gain_clients_interval": [gain.low, gain.high]}
 
 
@@ -150,7 +150,7 @@ def show(clients: int, row: dict[str, Any]) -> None:
 
 
 def _figures(row: Compared) -> dict[str, float | None]:
-    return {"throughput_per_s": row.throughput_per_s, "p99_ms": row.score.values.get("p99_ms")}
+    return {"throughput_per_s": row.throughput_per_s, "p99_ms": row.numbers.values.get("p99_ms")}
 
 
 def _milliseconds(ms: float | None) -> str:

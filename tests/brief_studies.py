@@ -56,7 +56,7 @@ class Program:
     def __init__(self, place: Path, *options: str) -> None:
         self._said = place / "said.txt"
         (place / "tmp").mkdir(exist_ok=True)
-        command = [*AUTOTUNE, "study", "model.onnx", "--no-early-stop", "--space", "session"]
+        command = [*AUTOTUNE, "study", "model.onnx", "--set", "early_stop=no", "--space", "session"]
         with self._said.open("w") as said, (place / "printed.txt").open("w") as printed:
             self.process = subprocess.Popen(
                 [*command, *options],

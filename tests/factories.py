@@ -9,8 +9,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser
 
+from autotune.deploy.config import Interval, Numbers
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Dimension, Tensor
+from autotune.results.score import SMALLEST_GAIN, SMALLEST_MEMORY_GAIN, is_gain, speed_of
 
 Array = NDArray[Any]
 
@@ -87,3 +89,20 @@ def model_of(*tensors: Tensor, **changes: Any) -> Model:
     facts |= changes
     # every product has a constant weight unless the test says otherwise
     return Model(**{"quantisable": facts["operators"], "quantisable_inside": {}, **facts})
+
+
+def make_numbers(
+    values: Mapping[str, float], gains: Mapping[str, Interval], **changes: Any
+) -> Numbers:
+    """Returns numbers with these quantities and gains over the default, on a quiet machine."""
+    quantities: dict[str, Any] = {"cpu_s": 0.01, "load_ms": 1.0, **values}
+    facts: dict[str, Any] = {
+        "error": 0.0,
+        "rounds": 3,
+        "steady": True,
+        "noise_floor": SMALLEST_GAIN,
+        "memory_noise_floor": SMALLEST_MEMORY_GAIN,
+        "speedup": speed_of(gains),
+        "significant": is_gain(speed_of(gains)),
+    }
+    return Numbers(**quantities, gains=gains, **{**facts, **changes})

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from factories import make_numbers
+
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
 from autotune.results.leave_one_out import Part, Simplification
@@ -12,14 +14,6 @@ from autotune.results.result import Member, StudyResult
 from autotune.space.configuration import Configuration
 
 _STUDY = StudyResult.read(Path(__file__).parent / "data" / "study")
-_BASELINE = replace(
-    _STUDY.baseline.evidence,
-    latency_ms=10.0,
-    baseline_latency_ms=10.0,
-    peak_memory_mib=100.0,
-    baseline_peak_memory_mib=100.0,
-    rounds=3,
-)
 
 
 def close(value: float) -> Interval:
@@ -38,21 +32,18 @@ def member(
 ) -> Member:
     """Returns a member with these numbers; the default has 10 ms and 100 MiB."""
     configuration = Configuration.of(values)
-    evidence = replace(
-        _BASELINE,
-        trial=trial,
-        latency_ms=10 / speedup,
-        speedup=close(speedup),
-        peak_memory_mib=memory_mib,
-        error=error,
-        significant=speedup > 1.02,
-    )
+    gains = {"latency_ms": close(speedup), "peak_memory_mib": close(100 / memory_mib)}
     return Member(
+        trial=trial,
         configuration=configuration.to_json(),
         words=configuration.in_words(),
-        evidence=evidence,
+        evidence=make_numbers(
+            {"latency_ms": 10 / speedup, "peak_memory_mib": memory_mib},
+            gains,
+            error=error,
+            agreement=1.0,
+        ),
         admitted=admitted,
-        gains={},
     )
 
 

@@ -49,7 +49,7 @@ def member(trial: int, values: Mapping[str, Value], ms: float, mib: float) -> Me
     made = made_results.member(trial, values, BASE_MS / ms, mib, 0.01)
     speedup = _around(BASE_MS / ms, 0.1)
     gains = {"latency_ms": speedup, "peak_memory_mib": _around(BASE_MIB / mib, 0.1)}
-    return replace(made, gains=gains, evidence=replace(made.evidence, speedup=speedup))
+    return replace(made, evidence=replace(made.evidence, gains=gains, speedup=speedup))
 
 
 def simplification() -> Simplification:

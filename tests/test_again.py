@@ -60,7 +60,7 @@ def test_any_trials_of_a_study(frozen_study: Path) -> None:
     fake, make = make_fake(_cost)
     comparison = _again(frozen_study, 3, 0, make=make, source=frozen_study.parent / "lstm.onnx")
     assert [config.name for config in comparison.configs] == ["trial 3", "trial 0"]
-    assert [config.score.speedup.value for config in comparison.configs] == pytest.approx(
+    assert [config.numbers.speedup.value for config in comparison.configs] == pytest.approx(
         [0.5, 1.0]
     )
     assert comparison.untouched

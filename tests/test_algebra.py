@@ -18,6 +18,7 @@ from factories import onnx_model
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from autotune.graph.algebra import structure
 from autotune.graph.algebra.rules import WITH_ATTENTION
 
 _RANDOM = np.random.default_rng(5)
@@ -677,3 +678,92 @@ def test_the_default_of_an_input_is_no_constant() -> None:
     before = onnx_model(body, first, x="float[1] x, float[n,4] h")
     feeds = {"x": _weight(1), "h": _weight(3, 4)}
     assert_same_answers(before, simplified(before), feeds, 1e-6)
+
+
+_ROUNDED = [
+    "a = Add(x, magic) r = Sub(a, magic) y = Mul(r, half)",
+    "t = Conv(x, w1, b) a = Add(t, magic) y = Sub(a, magic)",
+    "a = Add(x, magic) r = Sub(a, magic) y = Conv(r, w1)",
+    "a = Add(x, magic) r = Sub(a, magic) h = Add(r, three) c = Clip(h, zero, six) y = Div(c, six)",
+]
+
+
+@pytest.mark.parametrize("body", _ROUNDED)
+def test_rounding_by_a_large_summand_stays(body: str) -> None:
+    """What is added to 1.5 * 2^23 becomes whole."""
+    before = onnx_model(body, {**_NUMBERS, **_FILTERS, "magic": 1.5 * 2**23})
+    assert_same_answers(before, simplified(before), inputs_of(before), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "x"),
+    [
+        ("n = Mul(x, c) y = Gemm(n, m)", "float[6] x"),
+        ("n = Sub(x, c) y = Gemm(n, m)", "float[6] x"),
+        ("n = Mul(x, image) y = Conv(n, w1)", "float[4,6,6] x"),
+    ],
+)
+def test_a_constant_that_adds_an_axis_stays(body: str, x: str) -> None:
+    constants: dict[str, Any] = {
+        **_FILTERS,
+        "c": np.full((1, 1), 2.0, np.float32),
+        "image": _weight(1, 4, 1, 1),
+    }
+    before = onnx_model(body, constants, x=x)
+    assert_same_answers(before, simplified(before), inputs_of(before), 1e-6)
+
+
+@pytest.mark.parametrize("spelling", [name for name, kind in _ACTIVATIONS.items() if "elu" in kind])
+def test_an_activation_of_a_number_without_axes_runs(spelling: str) -> None:
+    before = onnx_model(spelling, _NUMBERS, x="float[] x", y="float[] y")
+    assert_same_answers(before, simplified(before), {"x": np.array(0.7, np.float32)}, 1e-6)
+
+
+def test_branches_of_several_ranks_stay_valid() -> None:
+    """Before opset 11 a branch must have the shape of the other one, as far as that is known."""
+    shaped = (
+        "then_g () => (float[] r) { s = Shape(t) d = Gather(s, first) "
+        "k = Concat<axis = 0>(d, g_) r = Reshape(t, k) }"
+    )
+    body = (
+        "t = Mul(x, half) z = If <then_branch = "
+        f"{shaped}, else_branch = else_g () => (float[] e) {{ e = Identity(t) }}> (flag) y = Neg(z)"
+    )
+    constants: dict[str, Any] = {
+        **_NUMBERS,
+        "first": np.array([0], np.int64),
+        "g_": np.array([-1], np.int64),
+    }
+    for opset in (9, 10, 11):
+        before = onnx_model(body, constants, opset=opset, x="float[n,3,4] x, bool flag")
+        for graph in (a.g for a in before.graph.node[1].attribute):
+            graph.output[0].type.tensor_type.ClearField("shape")
+        feeds = {"x": _weight(2, 3, 4), "flag": np.array(True)}
+        assert_same_answers(before, simplified(before), feeds, 1e-6)
+
+
+def test_the_work_grows_with_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices of one tensor, as unrolled networks have them, are not compared each with each."""
+    counted: list[onnx.NodeProto] = []
+    key = structure._key
+
+    def count_key(node: onnx.NodeProto) -> tuple[Any, ...]:
+        counted.append(node)
+        return key(node)
+
+    monkeypatch.setattr(structure, "_key", count_key)
+    work = []
+    for count in (20, 40):
+        ends = {f"e{i}": np.array([i + 1], np.int64) for i in range(count)}
+        body = " ".join(f"s{i} = Slice(x, zero_, e{i}) r{i} = Abs(s{i})" for i in range(count))
+        twice = " ".join(f"t{i} = Slice(x, zero_, e{i}) u{i} = Neg(t{i})" for i in range(count))
+        names = ", ".join(f"{kind}{i}" for i in range(count) for kind in "ru")
+        body = f"{body} {twice} y = Concat<axis = 0>({names})"
+        constants: dict[str, Any] = {"zero_": np.array([0], np.int64), **ends}
+        before = onnx_model(body, constants, x=f"float[{count}] x")
+        counted.clear()
+        after = simplified(before)
+        work.append(len(counted))
+        assert operators(after).count("Slice") < operators(before).count("Slice")
+        assert_same_answers(before, after, inputs_of(before), 0)
+    assert work[1] <= 2.2 * work[0]

@@ -7,16 +7,19 @@ import pytest
 from numpy.typing import NDArray
 
 from autotune.deploy.config import Coverage
+from autotune.errors import RequestError
 from autotune.measure.answers import (
     OutputJudge,
     OutputMismatchError,
     Outputs,
     compare,
     coverage_of,
-    incomparable,
+    uncompared,
 )
 from autotune.measure.flatten import flatten
 from autotune.measure.outcome import Fidelity
+from autotune.measure.parts import UNKNOWN, Origins
+from autotune.measure.replies import Producer
 from autotune.report.remarks import coverage_remarks
 
 Array = NDArray[np.generic]
@@ -157,16 +160,24 @@ def test_lengths_and_keys_are_no_answers() -> None:
 
 
 def test_outputs_without_a_number_cannot_be_compared() -> None:
-    """One output that is NaN everywhere is enough; an empty one is not."""
+    """One output that is NaN everywhere, empty in all samples or an empty sequence is enough."""
     good, bad = np.ones(2), np.full(2, np.nan)
-    assert incomparable([{"a": good, "b": good}]) is None
-    assert incomparable([{"a": good, "b": bad}, {"a": good, "b": good}]) is None
-    assert incomparable([{"a": good, "b": bad}] * 2) == (
-        "all numbers of the output 'b' are NaN or infinite"
+    assert uncompared([{"a": good, "b": good}]) == ()
+    assert uncompared([{"a": good, "b": bad}, {"a": good, "b": good}]) == ()
+    assert uncompared([{"a": good, "b": bad}] * 2) == ("b",)
+    assert uncompared([{"a": np.ones(0)}]) == ("a",)
+    assert uncompared([{"a": np.asarray([1, 2])}]) == ()
+    assert uncompared([flatten(["s", "m"], [[], {"cat": 0.1}])]) == ("s",)
+    assert coverage_of([{"a": np.ones(0)}], 0.0).share == 0
+
+
+def test_without_a_comparison_only_an_unchanged_graph_is_right() -> None:
+    empty: list[Outputs] = [{"a": np.ones(0)}]
+    assert (
+        "nothing can be compared in the output 'a'" in OutputJudge(empty, [], None).only_unchanged
     )
-    assert incomparable([{"a": np.ones(0)}]) is None
-    assert incomparable([{"a": np.asarray([1, 2])}]) is None
-    assert incomparable([{}]) == "it has no outputs"
+    assert OutputJudge(empty, [], lambda *_: 1.0).only_unchanged == ""
+    assert OutputJudge([{"a": np.ones(1)}], [], None).only_unchanged == ""
 
 
 def test_each_weakness_is_a_sentence() -> None:
@@ -187,6 +198,15 @@ def test_each_weakness_is_a_sentence() -> None:
         "inputs."
     )
     many = Coverage(samples=8, share=1.0, constant_outputs=tuple("abcde"), repeat_error=0.0)
+    nothing = Coverage(
+        samples=8,
+        share=0.0,
+        constant_outputs=("y",),
+        repeat_error=0.0,
+        uncompared_outputs=("y",),
+    )
+    (words,) = _remarks(nothing)
+    assert words.startswith("Nothing could be compared in 'y': empty, or without a finite number")
     assert _remarks(many)[0].startswith("The outputs 'a', 'b', 'c' and 2 more are the same")
 
 
@@ -237,7 +257,7 @@ _LARGE = np.full(1000, 60000, np.float16)
         # of zeros alone a difference counts as it is
         (np.zeros(2), np.full(2, 1e-9), 1e-9, None),
         (np.zeros(2), np.ones(2), 1.0, None),
-        # of whole numbers the share that differs
+        # classes are few small values; the share that differs counts
         (np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5]), 0.25, None),
         # half precision is compared in double precision
         (_LARGE, _LARGE, 0.0, None),
@@ -254,3 +274,126 @@ def test_the_error_of_answers(
     fidelity = _compare(reference, output)
     assert fidelity.error == pytest.approx(error, rel=1e-5)
     assert fidelity.agreement == agreement
+
+
+def _origins(**outputs: Sequence[Producer]) -> Origins:
+    return Origins(outputs, {})
+
+
+def _made_by(operator: str) -> Origins:
+    return _origins(y=[Producer(number=1, tensor="t", operator=operator)])
+
+
+_DRAWN = np.random.default_rng(2)
+# the boxes of a detector in pixels, and the scores of four classes
+_BOXES = _DRAWN.uniform(50, 600, (8, 1, 4, 60))
+_SCORES = _DRAWN.uniform(0, 1, (8, 1, 4, 60)) ** 8
+
+
+def _detector(scores: Array, boxes: Array = _BOXES, *, rows_last: bool = False) -> list[Outputs]:
+    joined = np.concatenate([boxes, scores], axis=2)
+    return [{"y": array.transpose(0, 2, 1) if rows_last else array} for array in joined]
+
+
+_JOINED = (
+    Producer(number=1, tensor="boxes", operator="Mul"),
+    Producer(number=2, tensor="scores", operator="Sigmoid"),
+)
+
+
+def _joined(rows_last: bool) -> Origins:
+    numbers = np.repeat([1, 2], 4)[None, :, None] * np.ones((1, 1, 60), np.int32)
+    numbers = numbers.transpose(0, 2, 1) if rows_last else numbers
+    return Origins({"y": _JOINED}, {("y", numbers.shape): numbers})
+
+
+@pytest.mark.parametrize("rows_last", [False, True])
+def test_scores_beside_boxes_are_judged_by_themselves(rows_last: bool) -> None:
+    """By the producers, and without them by the scales; one distance over all hides the scores."""
+    right = _detector(_SCORES, rows_last=rows_last)
+    none = _detector(0 * _SCORES, rows_last=rows_last)
+    for origins in (_joined(rows_last), UNKNOWN):
+        fidelity = compare(right, none, origins)
+        assert fidelity.error >= 1
+        place = "y[:, :, 4:8]" if rows_last else "y[:, 4:8]"
+        assert fidelity.worst_part.startswith(place)
+    noisy = _detector(_SCORES + 0.001, _BOXES + 1, rows_last=rows_last)
+    assert compare(right, noisy, _joined(rows_last)).error < 0.02
+
+
+def test_producers_that_lie_in_no_rows_are_parts() -> None:
+    """As where levels of a pyramid are joined anchor by anchor, one after the other."""
+    numbers = _DRAWN.integers(1, 3, (1, 8, 60)).astype(np.int32)
+    origins = Origins({"y": _JOINED}, {("y", numbers.shape): numbers})
+    right = [{"y": np.where(numbers == 1, 400.0, each)} for each in _SCORES.repeat(2, 2)]
+    lost = [{"y": np.where(numbers == 1, 400.0, 0.1)} for _ in right]
+    fidelity = compare(right, lost, origins)
+    assert fidelity.error >= 1
+    assert fidelity.worst_part == "y (scores): the same everywhere"
+
+
+def test_massive_channels_hide_no_others() -> None:
+    states = _DRAWN.standard_normal((8, 1, 12, 96)) * np.where(np.arange(96) < 2, 3000, 1)
+    wrong = np.where(np.arange(96) < 2, states, 0.0)
+    fidelity = compare([{"y": a} for a in states], [{"y": a} for a in wrong])
+    assert fidelity.error >= 1
+    assert fidelity.worst_part == "y[:, :, 2:96]: the same everywhere"
+
+
+def test_positions_of_a_picture_are_no_columns() -> None:
+    """Where there is nothing in most of a picture, what is there decides."""
+    picture = np.zeros((8, 1, 1, 40, 40)) + 1e-3 * _DRAWN.standard_normal((8, 1, 1, 40, 40))
+    for i, each in enumerate(picture):
+        each[..., 3 * i : 3 * i + 10, 5 : 5 + 3 * i + 5] += 1
+    noisy = picture + 1e-3 * _DRAWN.standard_normal(picture.shape)
+    assert compare([{"y": a} for a in picture], [{"y": a} for a in noisy]).error < 0.01
+
+
+def test_one_lost_class_is_wrong_however_rare_it_is() -> None:
+    """Its share of the norm is small; that of a class which is absent from all samples is none."""
+    scores = np.full((8, 1, 40, 100), 1e-6)
+    scores[:, 0, :39, :30] = _DRAWN.uniform(0.3, 0.9, (8, 39, 30))
+    scores[3, 0, 38], scores[:, 0, 39] = 1e-6, 1e-6 * _DRAWN.uniform(0.5, 1.5, (8, 100))
+    scores[5, 0, 39, 2], lost = 1e-5, scores.copy()
+    lost[:, 0, 39] = 0
+    sigmoid = _made_by("Sigmoid")
+    right, given = ([{"y": a} for a in each] for each in (scores, lost))
+    assert compare(right, given, sigmoid).error < 1e-3
+    lost[:, 0, 7] = 1e-6
+    fidelity = compare(right, given, sigmoid)
+    assert fidelity.error >= 1
+    assert fidelity.worst_part == "y: the same everywhere at place 7 of axis 1"
+
+
+def test_small_scores_that_all_become_zero_are_wrong() -> None:
+    scores = _DRAWN.uniform(0.002, 0.015, (8, 1, 4, 60))
+    right, lost = [{"y": a} for a in scores], [{"y": 0 * a} for a in scores]
+    assert compare(right, lost, _made_by("Sigmoid")).error >= 1
+
+
+def test_whole_numbers_are_classes_only_where_they_are() -> None:
+    picture = _DRAWN.integers(0, 256, (16, 16)).astype(np.uint8)
+    brighter = np.where(picture < 255, picture + 1, picture).astype(np.uint8)
+    assert _compare(picture, brighter).error < 0.01
+    assert _compare(picture, brighter).max_difference == 1
+    assert compare([{"token_ids": picture}], [{"token_ids": brighter}]).error > 0.9
+    argmax = compare([{"y": picture}], [{"y": brighter}], _made_by("ArgMax"))
+    assert argmax.error > 0.9
+    boxes = np.array([[10, 20, 200, 300]], np.int32)
+    assert _compare(boxes, boxes + 1).error < 0.01
+
+
+def test_the_metric_decides_about_the_number_of_boxes() -> None:
+    found, one_less = [{"y": np.ones((100, 4))}], [{"y": np.ones((99, 4))}]
+    assert "bring --metric" in _mismatch_of(list(found), list(one_less))
+    fidelity = OutputJudge(found, [], lambda o, *_: len(o[0]["y"]) / 100).compare(one_less)
+    assert (fidelity.metric, fidelity.error) == (0.99, 1)
+    assert fidelity.coverage is None
+
+
+def test_a_metric_without_a_number_is_the_configurations_failure() -> None:
+    judge = OutputJudge([{"y": np.ones(1)}], [], lambda o, *_: 1 / float(o[0]["y"][0]) ** 2)
+    with pytest.raises(OutputMismatchError, match="finite"):
+        judge.compare([{"y": np.full(1, np.nan)}])
+    with pytest.raises(RequestError, match="finite"):
+        OutputJudge([{"y": np.ones(1)}], [], lambda *_: float("nan"))

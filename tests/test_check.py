@@ -12,13 +12,15 @@ from views import words_of
 from autotune.deploy import cpu
 from autotune.deploy.check import check
 from autotune.deploy.config import Environment, Serving
+from autotune.deploy.options import Value
+from autotune.deploy.session import SessionConfig
 from autotune.report.deploying import view_check
 
 
 def test_a_config_of_this_machine(model: Path) -> None:
     checked = check(write_config(model, make_config()))
     assert checked.valid
-    assert checked.format == "autotune/1"
+    assert checked.format == "autotune/2"
     assert checked.files == ("best.onnx",)
     assert checked.outcome == "autotune.load opens the model as tuned."
     assert checked.exit_code(strict=True) == 0
@@ -42,7 +44,9 @@ def test_a_config_of_another_machine(model: Path, monkeypatch: pytest.MonkeyPatc
     checked = check(write_config(model, config))
     assert checked.valid
     assert len(checked.differences) == 3
-    assert checked.adapted == "tuned for 8 cores, 2 here: at most 2 threads are used"
+    assert (
+        checked.adapted == "at most 2 threads are used, because this process may use no more cores"
+    )
     assert "warns that the machine is another" in checked.outcome
     assert checked.exit_code(strict=False) == 0
     assert checked.exit_code(strict=True) == 4
@@ -76,8 +80,33 @@ def test_another_model_file(model: Path) -> None:
     checked = check(path)
     assert not checked.valid
     assert "not the file that was tuned" in checked.problem
-    assert checked.outcome == "autotune.load refuses this config."
+    assert checked.outcome == "autotune.load opens this config, and refuses it with strict=True."
     assert checked.exit_code(strict=False) == 2
+    model.write_bytes(bytes(data) + b"x")
+    assert check(path).outcome == "autotune.load refuses this config."
+
+
+def test_the_folder_of_a_study_stands_for_its_config(model: Path) -> None:
+    path = write_config(model, make_config())
+    assert check(path.parent) == check(path)
+
+
+def test_a_config_of_a_newer_format_asks_for_a_newer_autotune(model: Path) -> None:
+    path = write_config(model, make_config())
+    data = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**data, "format": "autotune/99"}), encoding="utf-8")
+    assert "pip install --upgrade ort-autotune" in check(path).problem
+    data["session"]["options"] = {"intra_op_num_thread": 2}
+    path.write_text(json.dumps(data), encoding="utf-8")
+    assert "'intra_op_num_threads'? `autotune pick DIR`" in check(path).problem
+
+
+def test_what_an_application_must_know_of_its_calls(model: Path) -> None:
+    options: dict[str, Value] = {"execution_mode": "ORT_PARALLEL", "intra_op_num_threads": 1}
+    checked = check(write_config(model, make_config(session=SessionConfig(options=options))))
+    text = words_of(view_check(checked, "best.json"))
+    assert "after the fork" in text
+    assert "run_async" in text
 
 
 def test_a_config_of_several_clients(model: Path) -> None:

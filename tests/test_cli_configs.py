@@ -36,7 +36,7 @@ def _ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 def test_check(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = _ended(capsys, "check", str(config))
     assert code == 0
-    assert "a valid config of the format autotune/1" in text
+    assert "a valid config of the format autotune/2" in text
     code, text, _ = _ended(capsys, "check", str(config), "--json")
     document = json.loads(text)
     assert code == 0
@@ -109,7 +109,7 @@ def test_the_gate_of_a_build(
     assert code == 3
     assert document["passed"] is False
     assert document["baseline"]["name"] == "the default"
-    assert document["configs"][0]["score"]["gains"]["latency_ms"]["value"] > 0
+    assert document["configs"][0]["numbers"]["gains"]["latency_ms"]["value"] > 0
     broken = [verdict for verdict in document["verdicts"] if not verdict["kept"]]
     assert [verdict["limit"] for verdict in broken] == ["speedup"]
     (suite,) = ET.fromstring(report.read_bytes())
@@ -134,10 +134,10 @@ def test_a_config_of_batches_is_measured_in_batches(
     config, folder = "tiny.autotune/best.json", "tiny.autotune"
     assert TunedConfig.read(Path(config)).serving == Serving(clients=1, batch=4, baseline_batch=1)
     (compared,) = _json(capsys, "compare", config)["configs"]
-    assert compared["score"]["gains"]["throughput_per_s"]["value"] == pytest.approx(4.0)
+    assert compared["numbers"]["gains"]["throughput_per_s"]["value"] == pytest.approx(4.0)
     trial = str(document["picked"])
     (again,) = _json(capsys, "compare", folder, "--trial", trial)["configs"]
-    assert again["score"]["gains"]["throughput_per_s"]["value"] == pytest.approx(4.0)
+    assert again["numbers"]["gains"]["throughput_per_s"]["value"] == pytest.approx(4.0)
     _, text, _ = _ended(capsys, "check", config)
     assert "batches of 4" in text
     (single,) = _json(capsys, "profile", "tiny.onnx")["sessions"]

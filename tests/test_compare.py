@@ -24,6 +24,7 @@ from autotune.measure.outcome import Effort, Failure, Generated, Outcome
 from autotune.report.comparison import view_comparison
 from autotune.report.view import Table
 from autotune.results.compare import Comparison, MakeMeasurer, compare
+from autotune.results.score import is_leaner
 from autotune.results.subjects import THE_DEFAULT, Lineup, lineup_of
 
 
@@ -116,6 +117,19 @@ def test_another_model_under_the_name_is_refused(tmp_path: Path) -> None:
         _compare(config)
 
 
+def test_a_limit_of_the_error_needs_the_model_that_was_tuned(tmp_path: Path) -> None:
+    """A model is no judge of itself; another one is, as a baseline or by name."""
+    model = save_model(tmp_path)
+    other = save_model(tmp_path, "other.onnx")
+    with pytest.raises(RequestError, match="name it with --model"):
+        _compare(model)
+    _, make = make_fake(by_threads({0: (10.0, 100.0)}))
+    assert not _compare(model, make_measurer=make, max_error=None).untouched
+    assert not _compare(model, other, make_measurer=make, max_error=None).untouched
+    assert _compare(model, source=other, make_measurer=make).model == str(other)
+    assert _compare(model, baseline=other, make_measurer=make).model == str(other)
+
+
 def test_a_config_beside_the_default(tmp_path: Path) -> None:
     config = write_config(save_model(tmp_path), threads=1)
     fake, make = make_fake(by_threads({0: (10.0, 100.0), 1: (5.0, 50.0)}))
@@ -123,11 +137,11 @@ def test_a_config_beside_the_default(tmp_path: Path) -> None:
     (own,), default = comparison.configs, comparison.baseline
     assert comparison.untouched
     assert (default.name, own.name) == (THE_DEFAULT, str(config))
-    assert own.score.speedup.value == pytest.approx(2.0)
-    assert (own.score.latency_ms, default.score.latency_ms) == (5.0, 10.0)
-    assert (own.score.peak_memory_mib, default.score.peak_memory_mib) == (50.0, 100.0)
-    assert own.score.significant
-    assert own.score.leaner
+    assert own.numbers.speedup.value == pytest.approx(2.0)
+    assert (own.numbers.latency_ms, default.numbers.latency_ms) == (5.0, 10.0)
+    assert (own.numbers.peak_memory_mib, default.numbers.peak_memory_mib) == (50.0, 100.0)
+    assert own.numbers.significant
+    assert is_leaner(own.numbers)
     assert own.better
     assert not own.slower
     assert fake.closed
@@ -223,7 +237,7 @@ def test_any_configs_and_models_side_by_side(tmp_path: Path) -> None:
     comparison = _compare(model, second, baseline=first, make_measurer=make)
     assert comparison.baseline.name == str(first)
     assert [config.name for config in comparison.configs] == [str(model), str(second)]
-    speedups = [config.score.speedup.value for config in comparison.configs]
+    speedups = [config.numbers.speedup.value for config in comparison.configs]
     assert speedups == pytest.approx([0.5, 0.25])
     assert all(config.slower for config in comparison.configs)
 
@@ -280,7 +294,7 @@ def test_a_config_is_held_to_what_it_was_tuned_for(
     """Its own error limit unless the user names one; answers are the same up to a fifth more."""
     config = write_config(save_model(tmp_path), threads=1)
     data = json.loads(config.read_text(encoding="utf-8"))
-    data["evidence"] |= {"error": 0.01, "max_error": tuned}
+    data["evidence"]["error"], data["max_error"] = 0.01, tuned
     config.write_text(json.dumps(data), encoding="utf-8")
 
     def cost(_: str, threads: int) -> Outcome:

@@ -69,11 +69,11 @@ def test_a_looser_limit_has_a_number_of_the_final_comparison() -> None:
     assert _numbers(conclusion.members) == [0, 1]
     assert conclusion.picked.trial.number == 1
     (beyond,) = conclusion.others
-    assert (beyond.trial.number, beyond.rounds >= 3) == (2, True)
+    assert (beyond.trial.number, beyond.numbers.rounds >= 3) == (2, True)
     # the search measured it twice as fast as it is; the final comparison has the last word
     measurer = Recorded([*trials[:2], _trial(2, fast, 9.0, 60.0, 0.1)])
     (beyond,) = _comparison(trials, measurer).compare().others
-    assert beyond.speedup.value < 1.2
+    assert beyond.numbers.speedup.value < 1.2
 
 
 def test_only_a_clear_gain_beyond_the_limit_is_measured() -> None:
@@ -103,8 +103,8 @@ def test_a_default_that_stays_is_compared_with_what_saves_memory() -> None:
     conclusion = _comparison(trials, Recorded(trials)).compare()
     assert conclusion.picked is conclusion.members[0]
     (leaner,) = (f for f in [*conclusion.members, *conclusion.others] if f.trial.number == 9)
-    assert leaner.rounds >= 3
-    assert leaner.speedup.value == 10 / 12.5
+    assert leaner.numbers.rounds >= 3
+    assert leaner.numbers.speedup.value == 10 / 12.5
 
 
 def test_less_memory_by_luck_is_not_on_the_front() -> None:
@@ -118,10 +118,10 @@ def test_less_memory_by_luck_is_not_on_the_front() -> None:
     conclusion = _comparison([_BASE, leaner, sure], measurer).compare()
     assert _numbers(conclusion.members) == [0, 2]
     assert _numbers(conclusion.others) == [1]
-    default = conclusion.members[0].peak_memory_interval
+    default = conclusion.members[0].numbers.peak_memory_interval_mib
     assert default is not None
     assert default.low < 80.0 < 120.0 < default.high
-    assert conclusion.members[1].memory_noise_floor > 0.1
+    assert conclusion.members[1].numbers.memory_noise_floor > 0.1
 
 
 def test_a_default_that_stays_has_no_simplification() -> None:
@@ -150,7 +150,7 @@ def test_the_smallest_config_takes_the_place_of_the_winner() -> None:
     assert sorted(_numbers(conclusion.members)) == [0, 1, 2]
     assert conclusion.picked.trial.configuration == Configuration.of(_INT8)
     assert conclusion.picked.trial.number == 1
-    assert conclusion.picked.rounds >= 3
+    assert conclusion.picked.numbers.rounds >= 3
     assert conclusion.simplification is not None
     assert [part.words for part in conclusion.simplification.dropped] == ["no arena"]
 

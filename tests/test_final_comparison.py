@@ -9,9 +9,10 @@ from itertools import count
 from typing import Any
 
 import pytest
+from factories import make_numbers
 from fakes import REFERENCE_MS, FakeMeasurer, measurement, parameter, refusal, space
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import Interval, Numbers
 from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.options import Value
 from autotune.errors import CannotMeasureError
@@ -32,7 +33,7 @@ from autotune.results.final_comparison import (
     compare_finalists,
     is_settled,
 )
-from autotune.results.score import Score, noise_floor, score
+from autotune.results.score import is_larger, is_leaner, noise_floor, numbers_of
 from autotune.results.selection import select
 from autotune.search.finalists import MOST_FINALISTS, finalists
 from autotune.search.objective import DEFAULT, LOADED_DEFAULT, find, values
@@ -71,7 +72,12 @@ def _finalist(
     gains = dict.fromkeys(own, interval)
     leaner = 100.0 / memory_mib
     gains["peak_memory_mib"] = Interval(value=leaner, low=leaner, high=leaner)
-    return Finalist(trial=trial, values=own, gains=gains, error=error, rounds=3)
+    return Finalist(trial=trial, numbers=make_numbers(own, gains, error=error))
+
+
+def _but(finalist: Finalist, **changes: Any) -> Finalist:
+    """Returns the finalist with other numbers."""
+    return replace(finalist, numbers=replace(finalist.numbers, **changes))
 
 
 _BASE = _finalist(0, 1.0)
@@ -120,30 +126,30 @@ def test_less_memory_may_cost_one_per_cent_by_the_estimate() -> None:
 def test_less_memory_within_the_luck_of_the_heap_is_no_gain() -> None:
     """13.3 instead of 14.1 MiB is nothing where equal processes differ by as much."""
     lucky = _finalist(1, 1.0, 94.0)
-    assert lucky.leaner
+    assert is_leaner(lucky.numbers)
     assert _chosen(lucky) == 1
-    noisy = replace(lucky, memory_noise_floor=0.1)
-    assert not noisy.leaner
+    noisy = _but(lucky, memory_noise_floor=0.1)
+    assert not is_leaner(noisy.numbers)
     assert _chosen(noisy) == 0
     wide = Interval(value=1.06, low=0.95, high=1.2)
-    assert _chosen(replace(lucky, gains={**lucky.gains, "peak_memory_mib": wide})) == 0
+    assert _chosen(_but(lucky, gains={**lucky.numbers.gains, "peak_memory_mib": wide})) == 0
 
 
 def test_what_is_leaner_and_what_is_larger() -> None:
     """A tenth of a tiny peak is less than what two starts of one program differ by."""
     tiny = _finalist(1, 1.0, 90.0)
-    tiny = replace(tiny, values={**tiny.values, "peak_memory_mib": 2.0})
+    tiny = _but(tiny, peak_memory_mib=2.0)
     larger, same = _finalist(1, 1.0, 133.0), _finalist(1, 1.0, 100.0)
-    assert [own.leaner for own in (tiny, larger, same)] == [False, False, False]
-    assert [own.larger for own in (tiny, larger, same)] == [False, True, False]
+    assert [is_leaner(own.numbers) for own in (tiny, larger, same)] == [False, False, False]
+    assert [is_larger(own.numbers) for own in (tiny, larger, same)] == [False, True, False]
 
 
 def _thrifty(memory_mib: float, low: float, high: float) -> Finalist:
     """Returns a finalist that needs half of the CPU time, as far as that is known."""
     made = _finalist(1, 0.999, memory_mib)
     halved = Interval(value=2.0, low=low, high=high)
-    own = {**made.values, "cpu_s": made.values["cpu_s"] / 2}
-    return replace(made, values=own, gains={**made.gains, "cpu_s": halved})
+    own = made.numbers
+    return _but(made, cpu_s=own.cpu_s / 2, gains={**own.gains, "cpu_s": halved})
 
 
 def test_other_objectives_have_their_winners() -> None:
@@ -159,7 +165,7 @@ def test_other_objectives_have_their_winners() -> None:
 def test_no_gain_below_the_noise_floor() -> None:
     """A machine that tells the baseline from itself by 4 % shows no gain of 3 %."""
     assert _chosen(_finalist(1, 1.03)) == 1
-    assert _chosen(replace(_finalist(1, 1.03), noise_floor=0.04)) == 0
+    assert _chosen(_but(_finalist(1, 1.03), noise_floor=0.04)) == 0
 
 
 def test_the_noise_floor_is_how_well_the_baseline_is_known() -> None:
@@ -177,9 +183,9 @@ def test_limits_exclude() -> None:
     assert _chosen(_finalist(1, 2.0, 200.0), _finalist(2, 1.2), limits=limits) == 2
     assert _chosen(_finalist(1, 2.0, error=0.2), limits=Limits(max_error=0.1)) == 0
     limits = Limits(max_held_memory_mib=95.0)
-    lean = replace(_finalist(1, 2.0, 90.0), most_held_mib=94.0)
+    lean = _but(_finalist(1, 2.0, 90.0), most_held_memory_mib=94.0)
     assert _chosen(lean, limits=limits) == 1
-    assert _chosen(replace(lean, most_held_mib=96.0), limits=limits) == 0
+    assert _chosen(_but(lean, most_held_memory_mib=96.0), limits=limits) == 0
     limits = Limits(max_memory_mib=50.0)
     assert _chosen(_finalist(1, 0.5, 40.0), _finalist(2, 3.0, 90.0), limits=limits) == 1
     assert _chosen(_finalist(1, 2.0), limits=Limits(max_latency_ms=0.1)) == 0
@@ -294,13 +300,13 @@ def _compare(
 def test_the_final_comparison_reports_its_own_numbers() -> None:
     measurer = FakeMeasurer(_by_threads)
     base, first = _compare(measurer, _trial(1, 0.001))
-    assert base.speedup == Interval(value=1.0, low=1.0, high=1.0)
-    assert base.latency_ms == pytest.approx(10.0)
-    assert not base.significant
-    assert first.speedup.value == pytest.approx(2.0)
-    assert first.latency_ms == pytest.approx(5.0)
-    assert first.significant
-    assert measurer.renewals == first.rounds == 3
+    assert base.numbers.speedup == Interval(value=1.0, low=1.0, high=1.0)
+    assert base.numbers.latency_ms == pytest.approx(10.0)
+    assert not base.numbers.significant
+    assert first.numbers.speedup.value == pytest.approx(2.0)
+    assert first.numbers.latency_ms == pytest.approx(5.0)
+    assert first.numbers.significant
+    assert measurer.renewals == first.numbers.rounds == 3
     assert len(measurer.compared) == 6
 
 
@@ -314,7 +320,7 @@ def test_the_worst_round_counts_for_memory() -> None:
 
     compared = _compare(FakeMeasurer(cost), _trial(1, 1.0))
     assert [len(own) for own in peaks.values()] == [3, 3]
-    assert [item.peak_memory_mib for item in compared] == [
+    assert [item.numbers.peak_memory_mib for item in compared] == [
         max(peaks[item.trial.configuration]) for item in compared
     ]
 
@@ -324,8 +330,8 @@ def test_the_default_alone_is_measured_once(others: int) -> None:
     """One round is enough where nothing is left that it could be compared with."""
     measurer = FakeMeasurer(lambda c: (10.0, 100.0) if c == BASELINE else refusal())
     (alone,) = _compare(measurer, *(_trial(1 + i, 1.0) for i in range(others)))
-    assert measurer.renewals == alone.rounds == 1
-    assert not alone.significant
+    assert measurer.renewals == alone.numbers.rounds == 1
+    assert not alone.numbers.significant
 
 
 def test_what_breaks_a_limit_settles_no_other() -> None:
@@ -338,7 +344,7 @@ def test_what_breaks_a_limit_settles_no_other() -> None:
 
     compared = _compare(FakeMeasurer(cost), _trial(1, 9.0), beyond_limits=[beyond])
     assert [item.trial.number for item in compared] == [0, 1, 4]
-    assert compared[1].rounds == MOST_ROUNDS
+    assert compared[1].numbers.rounds == MOST_ROUNDS
 
 
 def test_a_finalist_that_fails_is_left_out() -> None:
@@ -374,16 +380,16 @@ def test_what_is_settled_rests() -> None:
         return latencies.get(configuration, 10.0), 100.0
 
     base, first, second = _compare(FakeMeasurer(cost), dominated, near)
-    assert first.rounds == 2 < second.rounds == base.rounds
+    assert first.numbers.rounds == 2 < second.numbers.rounds == base.numbers.rounds
 
 
 def test_what_may_be_better_in_another_objective_stays() -> None:
     wide = Interval(value=1.3, low=1.0, high=1.6)
-    fast, slow = _finalist(1, 1.5), replace(_finalist(2, 1.2), rounds=2)
+    fast, slow = _finalist(1, 1.5).numbers, replace(_finalist(2, 1.2).numbers, rounds=2)
     thrifty = replace(slow, gains={**slow.gains, "cpu_s": wide})
     assert is_settled(2, {1: fast, 2: slow}, _BOTH)
     assert not is_settled(2, {1: fast, 2: thrifty}, find([*DEFAULT, "cpu_s"]))
-    leaner = replace(slow, values={**slow.values, "peak_memory_mib": 50.0})
+    leaner = replace(slow, peak_memory_mib=50.0)
     assert not is_settled(2, {1: fast, 2: leaner}, _BOTH)
 
 
@@ -392,14 +398,15 @@ def test_memory_that_counts_only_later_is_proven_to_cost_nothing(
     memory_mib: float, settled: bool
 ) -> None:
     """The luck of the heap hides 8 % as yet; rounds of others may show it while this one rests."""
-    hidden = replace(_finalist(1, 0.994, memory_mib, reach=0.008), memory_noise_floor=0.1)
-    assert not hidden.leaner
+    own = _finalist(1, 0.994, memory_mib, reach=0.008).numbers
+    hidden = replace(own, memory_noise_floor=0.1)
+    assert not is_leaner(hidden)
     assert is_settled(1, {1: hidden}, _BOTH) is settled
 
 
 def test_what_scatters_in_its_own_objective_goes_on() -> None:
     """A speed-up that is known is not enough where the study minimises the time of loading."""
-    first, three = _finalist(1, 1.5), find([*DEFAULT, "load_ms"])
+    first, three = _finalist(1, 1.5).numbers, find([*DEFAULT, "load_ms"])
     for low, high, is_known in ((1.2, 1.4, True), (0.9, 1.3, False)):
         load = Interval(value=(low + high) / 2, low=low, high=high)
         scattered = replace(first, gains={**first.gains, "load_ms": load})
@@ -439,19 +446,23 @@ def test_the_rounds_keep_their_part_of_the_budget() -> None:
     compared, spent_s = _unsettled(200.0, count=12)
     assert spent_s <= 0.5 * 200.0
     assert len(compared) > 3
-    assert 3 <= max(item.rounds for item in compared) < MOST_ROUNDS
+    assert 3 <= max(item.numbers.rounds for item in compared) < MOST_ROUNDS
 
 
 def test_enough_time_is_no_limit() -> None:
     compared, spent_s = _unsettled(1e4)
-    assert [item.rounds for item in compared] == [MOST_ROUNDS] * 7
+    assert [item.numbers.rounds for item in compared] == [MOST_ROUNDS] * 7
     assert spent_s == 2.0 * 7 * MOST_ROUNDS
 
 
 def test_the_fewest_rounds_are_played_whatever_the_time() -> None:
     """One round of all, then two of the default and the ends of the front: no interval of one."""
     compared, spent_s = _unsettled(1.0)
-    assert [(item.trial.number, item.rounds) for item in compared] == [(0, 3), (1, 3), (6, 3)]
+    assert [(item.trial.number, item.numbers.rounds) for item in compared] == [
+        (0, 3),
+        (1, 3),
+        (6, 3),
+    ]
     assert spent_s == 2.0 * (7 + 2 * 3)
 
 
@@ -501,7 +512,7 @@ def test_intervals_hold_the_truth_however_short_the_time(limit_s: float) -> None
         measurer = _noisy(truth, 0.02, odd=0.05, seed=seed)
         for item in _compare(measurer, *trials, seed=seed, limit_s=limit_s)[1:]:
             speedup, _ = truth[item.trial.configuration]
-            held.append(item.speedup.low <= speedup <= item.speedup.high)
+            held.append(item.numbers.speedup.low <= speedup <= item.numbers.speedup.high)
     assert sum(held) / len(held) >= 0.92
 
 
@@ -534,14 +545,14 @@ def test_rounds_go_on_until_what_is_saved_is_known_to_cost_nothing(
 
     three = find([*DEFAULT, "cpu_s"])
     compared = _compare(FakeMeasurer(cost), trial, seed=1, limit_s=1e9, objectives=three)
-    assert (compared[1].rounds > MOST_ROUNDS) is goes_on
+    assert (compared[1].numbers.rounds > MOST_ROUNDS) is goes_on
 
 
 def test_what_rests_dominates_others_all_the_same() -> None:
     """A leader that is known after three rounds is compared with the others in all later ones."""
     fields: list[set[int]] = []
 
-    def settles(number: int, scores: Mapping[int, Score], _: object) -> bool:
+    def settles(number: int, scores: Mapping[int, Numbers], _: object) -> bool:
         fields.append(set(scores))
         return number == 1
 
@@ -597,10 +608,10 @@ def test_a_measurement_of_a_noisy_machine_is_taken_again() -> None:
     """Once; where that helped at no time of three, the rest is measured once."""
     measurer = _disturbed({}, until=1)
     (default,) = _compare(measurer)
-    assert (default.rounds, len(measurer.compared)) == (1, 2)
+    assert (default.numbers.rounds, len(measurer.compared)) == (1, 2)
     measurer = _disturbed({}, until=math.inf)
     compared = _compare(measurer, _trial(1, 1.0), _trial(2, 1.0))
-    assert len(measurer.compared) == sum(item.rounds for item in compared) + 3
+    assert len(measurer.compared) == sum(item.numbers.rounds for item in compared) + 3
 
 
 def _with_tail(lacking: Callable[[int], bool]) -> FakeMeasurer:
@@ -622,8 +633,8 @@ def test_two_rounds_with_a_percentile_are_enough() -> None:
     measurer = _with_tail(lambda number: number > 2)
     compared = _compare(measurer, _trial(1, 1.0), objectives=find(["latency_ms", "p99_ms"]))
     assert [item.trial.number for item in compared] == [0, 1]
-    assert all(item.rounds > 2 for item in compared)
-    assert all("p99_ms" in item.values for item in compared)
+    assert all(item.numbers.rounds > 2 for item in compared)
+    assert all("p99_ms" in item.numbers.values for item in compared)
 
 
 def test_a_measurement_without_its_percentile_is_taken_again() -> None:
@@ -631,13 +642,13 @@ def test_a_measurement_without_its_percentile_is_taken_again() -> None:
     measurer = _with_tail(lambda number: number == 1)
     compared = _compare(measurer, _trial(1, 1.0), objectives=find(["latency_ms", "p99_ms"]))
     assert [item.trial.number for item in compared] == [0, 1]
-    assert len(measurer.compared) == sum(item.rounds for item in compared) + 2
+    assert len(measurer.compared) == sum(item.numbers.rounds for item in compared) + 2
 
 
 def test_speedups_pair_rounds() -> None:
     own = [measurement(5.0), measurement(50.0), measurement(8.0)]
     base = [measurement(10.0), measurement(100.0), measurement(16.0)]
-    speedup = score(own, base, [own, base]).speedup
+    speedup = numbers_of(own, base, [own, base]).speedup
     assert (speedup.low, speedup.value, speedup.high) == pytest.approx((2.0, 2.0, 2.0))
 
 
@@ -646,8 +657,8 @@ def test_two_rounds_count_as_far_as_others_repeat() -> None:
     base = [measurement(10.0), measurement(10.0)]
     own = [measurement(9.0), measurement(9.2)]
     others = [[measurement(ms), measurement(ms * 1.01)] for ms in (8.0, 11.0, 12.0)]
-    assert score(own, base, [base, own]).speedup.low < 1
-    assert score(own, base, [base, own, *others]).speedup.low > 1.03
+    assert numbers_of(own, base, [base, own]).speedup.low < 1
+    assert numbers_of(own, base, [base, own, *others]).speedup.low > 1.03
 
 
 def test_times_by_length_are_medians_of_the_rounds() -> None:
@@ -656,5 +667,5 @@ def test_times_by_length_are_medians_of_the_rounds() -> None:
         times = LengthTimes(prompt_tokens=8, context=9, ttft_ms=ms, step_ms=2 * ms)
         generated = Generated(ttft_ms=ms, ttft_ratio=None, lengths=(times,))
         own.append(replace(measurement(10.0), generated=generated))
-    (times,) = score(own, own, [own]).lengths
+    (times,) = numbers_of(own, own, [own]).lengths
     assert (times.ttft_ms, times.step_ms) == (2.0, 4.0)

@@ -7,6 +7,8 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from factories import make_numbers
+from fakes import judged
 from views import lines_of
 
 from autotune.deploy.config import Interval
@@ -14,7 +16,6 @@ from autotune.measure.outcome import Failure
 from autotune.report.comparison import junit_document, view_comparison
 from autotune.results.compare import Compared, Comparison, Tuned
 from autotune.results.gate import Gate, Verdict, exit_code, judge
-from autotune.results.score import Score
 
 
 def make_config(
@@ -23,27 +24,23 @@ def make_config(
     """Returns a configuration that is 1.5 times faster, as lean, and right."""
     near = Interval(value=speedup, low=speedup - 0.01, high=speedup + 0.01)
     same = Interval(value=1.0, low=0.99, high=1.01)
-    own = Score(
-        values={
-            "latency_ms": 3 / speedup,
-            "peak_memory_mib": 50.0,
-            "held_memory_mib": 40.0,
-            "p99_ms": 2.5,
-        },
-        gains={"latency_ms": near, "peak_memory_mib": same},
-        error=error,
-        rounds=5,
-    )
+    values = {
+        "latency_ms": 3 / speedup,
+        "peak_memory_mib": 50.0,
+        "held_memory_mib": 40.0,
+        "p99_ms": 2.5,
+    }
+    gains = {"latency_ms": near, "peak_memory_mib": same}
+    own = make_numbers(values, gains, error=error, rounds=5)
     numbers: dict[str, Any] = {"p50_ms": 2.0, "throughput_per_s": 1000.0, "max_error": 0.05}
-    return Compared(name=name, score=own, **{**numbers, **changes})
+    return Compared(name=name, numbers=own, **{**numbers, **changes})
 
 
 def make_comparison(*configs: Compared, clients: int = 1, **failures: Failure) -> Comparison:
     """Returns a comparison with the default, of whose percentiles too little is known."""
     default = make_config("the default", 1.0, 0.0)
-    values = {name: value for name, value in default.score.values.items() if name != "p99_ms"}
     return Comparison(
-        baseline=replace(default, score=replace(default.score, values=values)),
+        baseline=replace(default, numbers=replace(default.numbers, p99_ms=None)),
         configs=configs,
         failures=failures,
         model="model.onnx",
@@ -81,8 +78,8 @@ def test_a_metric_alone_limits_no_error() -> None:
 def test_less_memory_may_cost_one_per_cent(speedup: float, broken: list[str]) -> None:
     """By the estimate, also where the noise of the machine is larger."""
     same = make_config(speedup=speedup)
-    halved = {**same.score.gains, "peak_memory_mib": Interval(value=2.0, low=1.9, high=2.1)}
-    lean = replace(same, score=replace(same.score, gains=halved, noise_floor=0.04))
+    halved = {**same.numbers.gains, "peak_memory_mib": Interval(value=2.0, low=1.9, high=2.1)}
+    lean = replace(same, numbers=replace(same.numbers, gains=halved, noise_floor=0.04))
     assert _broken(judge(make_comparison(lean))) == broken
 
 
@@ -179,3 +176,35 @@ def test_junit_has_a_test_for_each_verdict() -> None:
     assert [case.get("classname") for case in cases] == ["<best>?.json", "best.json", "other.json"]
     assert [[child.tag for child in case] for case in cases] == [[], ["failure"], ["error"]]
     assert cases[1][0].get("message") == "1.0× & less"
+
+
+def test_a_file_is_not_judged_by_itself() -> None:
+    alone = replace(make_comparison(make_config(error=0.0)), untouched=False)
+    error, better = judge(alone)
+    assert error.words.startswith("answers not compared: name the model")
+    assert better.kept
+
+
+def test_answers_that_were_nearer_when_it_was_tuned_break_the_gate() -> None:
+    """Within the limit too, and where a metric alone limited the error."""
+    then = Tuned(
+        differences=(),
+        speedup=Interval(value=1.5, low=1.4, high=1.6),
+        peak_memory_mib=50.0,
+        error=0.001,
+        was_better=True,
+        as_fast=True,
+        same_answers=False,
+    )
+    for max_error in (0.05, math.inf):
+        verdicts = judge(make_comparison(make_config(tuned=then, max_error=max_error)))
+        assert _broken(verdicts) == ["answers"]
+        assert verdicts[1].words == "its error was 0.001 when it was tuned, and is 0.01"
+        assert exit_code(verdicts) == 3
+
+
+def test_all_samples_count() -> None:
+    on_all = judged(0, admitted=False)
+    (error, _) = judge(make_comparison(make_config(on_all=on_all)))
+    assert not error.kept
+    assert error.words == "error 0.01, 0.5 on all 120 samples, at most 0.05 is allowed"

@@ -60,8 +60,8 @@ STUDY = ["study", "m.onnx"]
     [
         ([*STUDY, "--shape", "x=²"], "'²' is not a list of sizes"),
         ([*STUDY, "--shape", "x=" + "9" * 5000], "is not a list of sizes"),
-        ([*STUDY, "--seed", "-1"], "--seed must be at least 0"),
-        ([*STUDY, "--seed", "4294967296"], "--seed must be at least 0 and at most 4294967295"),
+        ([*STUDY, "--set", "seed=-1"], "seed must be at least 0"),
+        ([*STUDY, "--set", "seed=4294967296"], "seed must be at least 0 and at most 4294967295"),
         ([*STUDY, "--trials", "9" * 5000], "--trials"),
         ([*STUDY, "--max-drop", "nan"], "--max-drop"),
         ([*STUDY, "--max-memory", "١MiB"], "is not a size"),

@@ -60,7 +60,7 @@ def test_an_interrupted_study_keeps_what_it_has(
     study.process.send_signal(number)
     assert study.process.wait(timeout=60) == code, study.words()
     assert "Traceback" not in study.words()
-    again = "autotune study model.onnx --no-early-stop --space session --trials 200"
+    again = "autotune study model.onnx --set early_stop=no --space session --trials 200"
     assert again in " ".join(study.words().split())
     folder = tmp_path / "model.autotune"
     assert json.loads((folder / "best.json").read_text(encoding="utf-8"))["evidence"]

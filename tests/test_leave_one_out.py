@@ -158,11 +158,11 @@ def test_the_numbers_are_those_of_its_own_rounds() -> None:
     """The smallest config was measured beside the default and the winner, at least three times."""
     measurer = Planted(_GAINS)
     smallest, simplification = _smallest(measurer, {**_INT8, **_NEEDLESS})
-    assert smallest.rounds >= 3
-    assert measurer.compared.count(Configuration.of(_INT8)) == smallest.rounds
-    assert smallest.speedup.value == pytest.approx(1 / 0.6)
-    assert smallest.latency_ms == pytest.approx(6.0)
-    assert smallest.peak_memory_mib == pytest.approx(40.0)
+    assert smallest.numbers.rounds >= 3
+    assert measurer.compared.count(Configuration.of(_INT8)) == smallest.numbers.rounds
+    assert smallest.numbers.speedup.value == pytest.approx(1 / 0.6)
+    assert smallest.numbers.latency_ms == pytest.approx(6.0)
+    assert smallest.numbers.peak_memory_mib == pytest.approx(40.0)
     assert smallest.trial.number == simplification.trial == 7
     assert simplification.winner == {**_INT8, **_NEEDLESS}
 
@@ -188,7 +188,7 @@ def test_two_that_are_needless_alone_and_needed_together() -> None:
         Redundant({}), {"arena": "off", "optimizer.NchwcTransformer": "off"}
     )
     assert len(_configuration(smallest)) == 1
-    assert smallest.speedup.value == pytest.approx(2.0)
+    assert smallest.numbers.speedup.value == pytest.approx(2.0)
     (kept,) = (part for part in simplification.parts if part.kept)
     assert kept.matters_for == ()
 
@@ -200,7 +200,7 @@ def test_many_small_losses_are_one_large_loss() -> None:
     measurer = Planted({**_GAINS, **dict.fromkeys(names, (0.996, 1.0))})
     smallest, _ = _smallest(measurer, winner)
     full, _ = measurer.factors(Configuration.of(winner))
-    assert smallest.speedup.value >= (1 - MAY_LOSE) / full
+    assert smallest.numbers.speedup.value >= (1 - MAY_LOSE) / full
     assert len(_configuration(smallest)) < len(winner)
 
 
@@ -215,7 +215,7 @@ def test_what_is_proven_of_the_winner_is_proven_of_the_smallest_config() -> None
 
     winner: dict[str, Value] = {"precision": "int8_dynamic", "enable_mem_pattern": False}
     smallest, _ = _smallest(Planted({"precision": (1.0, 0.5)}, change=noisy), winner)
-    assert is_not_slower(smallest.speedup)
+    assert is_not_slower(smallest.numbers.speedup)
     assert _configuration(smallest) == winner
 
 
@@ -267,7 +267,7 @@ def test_worse_answers_for_nothing_are_dropped() -> None:
     measurer = Planted(_GAINS, errors={"per_channel": 0.01})
     smallest, simplification = _smallest(measurer, {**_INT8, "per_channel": True})
     assert _configuration(smallest) == _INT8
-    assert smallest.error == 0.0
+    assert smallest.numbers.error == 0.0
     assert [part.words for part in simplification.kept] == ["int8 dynamic", "external data"]
 
 
@@ -288,8 +288,8 @@ def test_what_fails_without_a_change_needs_it() -> None:
 def test_a_single_change_needs_no_measurement() -> None:
     measurer = Planted(_GAINS)
     smallest, simplification = _smallest(measurer, {"precision": "int8_dynamic"})
-    assert len(measurer.compared) == 2 * smallest.rounds
-    assert [part.speedup for part in simplification.kept] == [smallest.speedup]
+    assert len(measurer.compared) == 2 * smallest.numbers.rounds
+    assert [part.speedup for part in simplification.kept] == [smallest.numbers.speedup]
     assert simplification.complete
 
 
@@ -389,7 +389,7 @@ def test_in_a_short_time_changes_are_reverted_together() -> None:
     """Four parts in two rounds, and the config without what is needless in three."""
     smallest, simplification, measured = _within(1.0, Planted(_GAINS, noise=0.002))
     assert len(simplification.parts) == 4
-    assert smallest.rounds >= 3
+    assert smallest.numbers.rounds >= 3
     # two rounds of the winner and four parts, three of the default, the winner and the smallest
     assert len(measured) <= 2 * 5 + 3 * 3
     assert simplification.whole is not None

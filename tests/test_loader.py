@@ -1,10 +1,12 @@
 """Loading tuned configs: on the machine that tuned them, and elsewhere."""
 
+import codecs
 import json
 import os
 import signal
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +17,18 @@ from command_line import printed
 from test_config import make_config, requiring
 
 import autotune
-from autotune.deploy import cpu
-from autotune.deploy.config import DataFile, Environment, ModelFile, Requires, TunedConfig
+from autotune.deploy import cpu, loader
+from autotune.deploy.config import (
+    DataFile,
+    Environment,
+    ModelFile,
+    RequiredRuntime,
+    Requires,
+    TunedConfig,
+)
+from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
-from autotune.deploy.options import EXACT_PRODUCTS
+from autotune.deploy.options import EXACT_PRODUCTS, Value
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 
@@ -258,7 +268,7 @@ def test_the_application_sets_the_providers(model: Path) -> None:
 @pytest.mark.parametrize("providers", [[], "CPUExecutionProvider", ["NoSuchExecutionProvider"]])
 def test_wrong_providers_are_refused(model: Path, providers: list[str]) -> None:
     """What the application asks for is never replaced in silence."""
-    with pytest.raises(ConfigError, match=r"provider|ONNX Runtime has no"):
+    with pytest.raises(ConfigError, match=r"provider|ONNX Runtime cannot use"):
         autotune.load(write_config(model, make_config()), providers=providers)
 
 
@@ -359,8 +369,117 @@ def test_another_number_of_cores_than_the_study_had(
     with pytest.warns(autotune.ConfigWarning, match=differs) as caught:
         loaded = autotune.load(path).get_session_options()
     assert (loaded.intra_op_num_threads, loaded.inter_op_num_threads) == threads
-    adapted = "tuned for 8 cores, 2 here: at most 2 threads are used"
+    adapted = "at most 2 threads are used, because this process may use no more cores"
     is_adapted = here == 2 and threads != (1, 0)
     assert (adapted in str(caught[0].message)) == is_adapted
     with pytest.raises(ConfigError, match="usable cores"):
         autotune.load(path, strict=True)
+
+
+def test_a_session_that_was_not_measured_so_has_no_thread_without_a_core(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container with a quota: ONNX Runtime itself would start a thread for each core."""
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    lacking = make_config(requires=requiring("NoSuch"), environment=_environment(2))
+    with pytest.warns(autotune.ConfigWarning, match="lacks the NoSuch.* at most 2 threads are"):
+        session = autotune.load(write_config(model, lacking))
+    assert session.get_session_options().intra_op_num_threads == 2
+    # measured so: the default's own number of threads
+    path = write_config(model, _tuned_on(2))
+    assert autotune.load(path).get_session_options().intra_op_num_threads == 0
+    with pytest.warns(autotune.ConfigWarning, match="another way than it was measured; at most 2"):
+        own = autotune.load(path, providers=["CPUExecutionProvider"])
+    assert own.get_session_options().intra_op_num_threads == 2
+
+
+def test_threads_of_a_provider_are_cut_down_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 2)
+    providers: tuple[tuple[str, Mapping[str, str]], ...] = (
+        ("OpenVINOExecutionProvider", {"num_of_threads": "64", "device_type": "CPU"}),
+        ("CPUExecutionProvider", {}),
+    )
+    config = make_config(
+        environment=_environment(64),
+        session=SessionConfig(providers=providers),
+        requires=requiring(),
+    )
+    here = fit(config)
+    assert here.session.providers[0][1] == {"num_of_threads": "2", "device_type": "CPU"}
+    assert here.adapted.startswith("at most 2 threads are used")
+
+
+def test_the_required_runtime_counts_whatever_the_providers(model: Path) -> None:
+    runtime = RequiredRuntime(package="onnxruntime-openvino", version="1.0")
+    path = write_config(model, make_config(requires=replace(requiring(), runtime=runtime)))
+    with pytest.raises(ConfigError, match="lacks onnxruntime-openvino"):
+        autotune.load(path, strict=True, providers=["CPUExecutionProvider"])
+    with pytest.warns(autotune.ConfigWarning, match="lacks onnxruntime-openvino"):
+        assert autotune.load(path, providers=["CPUExecutionProvider"])
+
+
+def test_a_link_to_a_config_leads_to_its_model(model: Path, tmp_path: Path) -> None:
+    path = write_config(model, make_config())
+    (tmp_path / "current.json").symlink_to(path)
+    assert autotune.load(tmp_path / "current.json")
+    # a store whose files are links each
+    store = tmp_path / "store"
+    store.mkdir()
+    path.rename(store / "1")
+    path.symlink_to(store / "1")
+    assert autotune.load(path)
+
+
+def test_a_config_with_the_mark_of_an_editor(model: Path) -> None:
+    path = write_config(model, make_config())
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    assert autotune.load(path)
+
+
+@pytest.mark.parametrize("while_opening", [False, True])
+def test_a_config_that_is_replaced_meanwhile_is_read_again(
+    model: Path, monkeypatch: pytest.MonkeyPatch, while_opening: bool
+) -> None:
+    """Another config and its model took the place of those that were read a moment ago."""
+    path = write_config(model, make_config())
+    later, name = model.with_name("later.onnx"), "open_session" if while_opening else "check_files"
+    real = getattr(loader, name)
+
+    def replaced_first(*arguments: object, **named: object) -> object:
+        if model.exists():
+            model.rename(later)
+            write_config(later, make_config())
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(loader, name, replaced_first)
+    assert autotune.load(path)
+    later.unlink()
+    with pytest.raises(ConfigError, match="is missing"):
+        autotune.load(path)
+
+
+def test_an_older_runtime_without_a_level(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Value] = {"graph_optimization_level": "ORT_ENABLE_LAYOUT"}
+    path = write_config(model, make_config(session=SessionConfig(options=options)))
+    monkeypatch.delattr(onnxruntime, "GraphOptimizationLevel")
+    for use in (autotune.load, autotune.session_options):
+        with pytest.raises(ConfigError, match=r"best\.json: .* no graph_optimization_level"):
+            use(path)
+
+
+def test_an_allocator_that_the_application_may_have_registered(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime keeps the first without a word."""
+    session = SessionConfig(
+        entries={"session.use_env_allocators": "1"}, env_allocator={"arena_extend_strategy": 1}
+    )
+    path = write_config(model, make_config(session=session))
+    monkeypatch.setattr(loader, "has_registered", lambda: False)
+    for was_imported in (False, True):
+        monkeypatch.setattr(loader, "WAS_IMPORTED", was_imported)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            autotune.load(path)
+        assert any("keeps the first" in str(each.message) for each in caught) is was_imported

@@ -35,4 +35,4 @@ def test_a_model_without_inputs_is_studied_loaded_and_compared(
     np.testing.assert_array_equal(answer, np.eye(64, dtype=np.float32))
     lineup = lineup_of([tmp_path / "out" / "best.json"], model, None)
     comparison = compare(lineup, workload_for(lineup.model, None, {}), on_step=lambda *_: None)
-    assert comparison.configs[0].score.error == 0
+    assert comparison.configs[0].numbers.error == 0

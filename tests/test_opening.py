@@ -1,14 +1,19 @@
 """Opening sessions: exactly what the config says, and nothing in silence."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from command_line import printed
+from test_config import make_config
+from test_loader import write_config
 
-from autotune.deploy.opening import TunedSession, open_session, use_tuned_run_options
-from autotune.deploy.options import ATTRIBUTES
+from autotune.deploy import cuda, opening
+from autotune.deploy.opening import TunedSession, open_session, use_tuned_runs
+from autotune.deploy.options import ATTRIBUTES, Value
 from autotune.deploy.providers import CPU, PROVIDERS
 from autotune.deploy.session import SessionConfig
 
@@ -73,7 +78,7 @@ def test_run_entries_apply_to_every_run(model: Path) -> None:
     assert isinstance(session, TunedSession)
     tuned, own = session.tuned_run_options, onnxruntime.RunOptions()
     assert tuned.get_run_config_entry(key) == "cpu:0"
-    use_tuned_run_options(Watched, Watched)
+    use_tuned_runs(Watched, Watched)
     watched = Watched()
     watched.tuned_run_options = tuned
     watched.run(None, _feed())
@@ -92,6 +97,50 @@ def test_tuned_session_runs(model: Path) -> None:
     binding.bind_output("logits")
     tuned.run_with_iobinding(binding)
     np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], expected, rtol=1e-4)
+
+
+_FORKED = """
+import os, sys
+import numpy as np
+import autotune
+session = autotune.load(sys.argv[1])
+feed = {"image": np.ones((1, 3, 64, 64), np.float32)}
+session.run(None, feed)
+if os.fork() == 0:
+    try:
+        session.run(None, feed)
+    except autotune.ConfigError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.process
+def test_parallel_execution_in_a_forked_process_is_an_error_and_no_hang(model: Path) -> None:
+    options: dict[str, Value] = {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": 2}
+    path = write_config(model, make_config(session=SessionConfig(options=options)))
+    assert "load the config in each process after the fork" in printed(_FORKED, path)
+
+
+def test_one_thread_runs_in_the_background_too(model: Path) -> None:
+    """ONNX Runtime's own run_async refuses a pool of one thread."""
+    session = open_session(model, SessionConfig(options={"intra_op_num_threads": 1}))
+    expected = session.run(None, _feed())[0]
+    ended, seen = threading.Event(), []
+
+    def receive(outputs: list[np.ndarray], data: object, fault: str) -> None:
+        seen.append((outputs, data, fault))
+        ended.set()
+
+    for output in ("logits", "no such output"):
+        ended.clear()
+        session.run_async([output], _feed(), receive, "mine")
+        assert ended.wait(60)
+    (right, data, fault), (_, _, refused) = seen
+    np.testing.assert_array_equal(right[0], expected)
+    assert (data, fault) == ("mine", "")
+    assert "no such output" in refused
 
 
 def test_an_empty_provider_option_is_the_providers_own_choice(
@@ -117,3 +166,45 @@ def test_an_empty_provider_option_is_the_providers_own_choice(
     config = SessionConfig(providers=((PROVIDERS["openvino"].name, options), (CPU, {})))
     open_session(model, config, cache=model.parent)
     assert given == [{"num_streams": "2", "cache_dir": str(model.parent)}, {}]
+
+
+def test_runs_without_bound_buffers_leave_a_captured_graph_out(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay answers for the buffers that were bound first, whatever a run is given."""
+    monkeypatch.setattr(cuda, "preload", lambda _: None)
+    providers = [PROVIDERS["cuda"].name, CPU]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
+
+    class FakeSession:
+        """Keeps the number of the graph of its last run."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.graph: str | None = None
+
+        def get_providers(self) -> list[str]:
+            return providers
+
+        def run(self, _: object, __: object, run_options: Any = None) -> None:
+            self.graph = _graph_of(run_options)
+
+        def run_with_iobinding(self, _: object, run_options: Any = None) -> None:
+            self.graph = _graph_of(run_options)
+
+    class FakeTuned(FakeSession):
+        """As :class:`TunedSession` is."""
+
+    use_tuned_runs(FakeTuned, FakeSession)
+    monkeypatch.setattr(opening, "TunedSession", FakeTuned)
+    captured = {"enable_cuda_graph": "1"}
+    config = SessionConfig(providers=((providers[0], captured), (CPU, {})))
+    session = open_session(model, config)
+    session.run(None, {})
+    assert session.graph == "-1"
+    session.run_with_iobinding(None)
+    assert session.graph is None
+
+
+def _graph_of(options: Any) -> str | None:
+    """Returns the number of the graph in run options; None where there are none."""
+    return None if options is None else str(options.get_run_config_entry("gpu_graph_id"))

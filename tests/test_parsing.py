@@ -79,7 +79,7 @@ _SHAPE = r"not of the form NAME=1,3,224,224"
         (
             parsing.error,
             r"is not a number above 0, such as 0\.05",
-            ["", "x", "-0.1", "0", "nan", "inf", "1e400", "５", "5 %"],
+            ["", "x", "-0.1", "0", "nan", "inf", "1e400", "５", "5 %%", "%"],
         ),
         (parsing.pair, _PAIR, ["", "arena", "arena=", "=off", " = "]),
         (parsing.named_shape, _SHAPE, ["", "x", "x=", "=1,3"]),

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,18 @@ def test_a_damaged_entry_is_made_again(model: Model, tmp_path: Path) -> None:
     assert _preparer(model, tmp_path).prepare(_SHRUNK).operators == made.operators
 
 
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[::-1]])
+def test_a_file_that_is_not_the_one_that_was_kept_is_made_again(
+    model: Model, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    """A loss of power left it empty, or some of its bits turned."""
+    made = _preparer(model, tmp_path).prepare(_SHRUNK)
+    data = made.path.read_bytes()
+    made.path.write_bytes(damage(data))
+    assert _preparer(model, tmp_path).prepare(_SHRUNK).sha256 == made.sha256
+    assert made.path.read_bytes() == data
+
+
 def _counted(
     monkeypatch: pytest.MonkeyPatch, module: Any, name: str, counts: dict[str, int]
 ) -> None:
@@ -285,7 +298,7 @@ def _counted(
 
 def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: dict[str, int] = {}
-    _counted(monkeypatch, float_model, "ready_to_quantise", counts)
+    _counted(monkeypatch, float_model, "make_ready", counts)
     _counted(monkeypatch, calibration, "activation_ranges", counts)
     _counted(monkeypatch, smoothing, "largest_inputs", counts)
     _counted(monkeypatch, sensitivity, "node_errors", counts)
@@ -305,7 +318,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         )
 
     make("int8_static", kept_in_float=1)
-    once = {"ready_to_quantise": 1, "activation_ranges": 1, "node_errors": 1}
+    once = {"make_ready": 1, "activation_ranges": 1, "node_errors": 1}
     assert counts == once
     make("int8_static", kept_in_float=2, per_channel=True, quantized_operators="products")
     make("int8_static", symmetric=True)

@@ -76,7 +76,7 @@ def test_a_study_moves_with_its_folder(place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "model.autotune", tmp_path / "moved")
     (place / "model.onnx").rename(tmp_path / "elsewhere.onnx")
     try:
-        assert "--model PATH" in refused(tmp_path, "study", "moved")
+        assert "--set model=PATH" in refused(tmp_path, "study", "moved")
         again = _resumed(tmp_path / "moved", model=tmp_path / "elsewhere.onnx")
     finally:
         (tmp_path / "elsewhere.onnx").rename(place / "model.onnx")
@@ -88,7 +88,7 @@ def test_a_study_moves_with_its_folder(place: Path, tmp_path: Path) -> None:
     [
         (["."], ". holds no study"),
         (["nonsense://host"], "--storage"),
-        (["model.autotune", "--study-name", "other"], "there is none called 'other'"),
+        (["model.autotune", "--set", "study_name=other"], "there is none called 'other'"),
     ],
 )
 def test_wrong_places(place: Path, arguments: list[str], message: str) -> None:
@@ -113,7 +113,7 @@ def test_a_name_is_of_one_study(tmp_path: Path) -> None:
     assert world.tune(tmp_path / "model.onnx", trials=3, **asked).study == "mine"
     assert world.tune(tmp_path / "model.onnx", trials=4, **asked).trials == 4
     assert len(world.searched) == 4
-    with pytest.raises(StudyError, match=r"differs from this one in its space.*--study-name"):
+    with pytest.raises(StudyError, match=r"differs from this one in its space.*study_name"):
         world.tune(tmp_path / "model.onnx", trials=4, **asked, fix={"arena": "off"})
 
 
@@ -170,7 +170,7 @@ def test_code_is_never_taken_from_a_storage(tmp_path: Path) -> None:
 def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     model = tmp_path / "m.onnx"
     model.touch()
-    with pytest.raises(RequestError, match="--model PATH"):
+    with pytest.raises(RequestError, match="--set model=PATH"):
         options_of(_entry())
     with pytest.raises(RequestError, match="--data PATH"):
         options_of(_entry(options=_options(model, data=Path("/gone.npz"))))

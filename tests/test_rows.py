@@ -91,7 +91,6 @@ _ASKED: list[dict[str, Any]] = [
     {
         "shapes": {"x": (1, 3)},
         "prompt_tokens": (16, 64),
-        "max_perplexity_rise": 0.05,
         "pairs": {"past": "present"},
     },
 ]

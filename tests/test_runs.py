@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -10,7 +11,8 @@ from factories import save_onnx
 from small_models import write
 
 from autotune.deploy.providers import CPU
-from autotune.measure.runs import ArrayRuns, BoundRuns, runs_of
+from autotune.deploy.session import SessionConfig
+from autotune.measure.runs import ArrayRuns, BoundRuns, CapturedAnswers, runs_of
 
 
 def _open(path: Path) -> onnxruntime.InferenceSession:
@@ -89,3 +91,61 @@ def test_values_lie_on_the_device_of_the_provider(monkeypatch: pytest.MonkeyPatc
 def test_main_memory_needs_no_binding(tmp_path: Path) -> None:
     path, feeds = write("lstm", tmp_path)
     assert isinstance(runs_of(_open(path), feeds, "cpu"), ArrayRuns)
+
+
+class FakeCaptured(FakeSession):
+    """A session that answers for what its buffers held when the graph of a number was captured.
+
+    ``update_inplace`` changes what they hold.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(sum="tensor(float)")
+        self.buffer: FakeValue
+        self.graphs: dict[str, FakeValue] = {}
+        self.answer = 0.0
+
+    def io_binding(self) -> "FakeCaptured":
+        return self
+
+    def bind_ortvalue_input(self, name: str, value: Any) -> None:
+        self.buffer = value
+
+    def run_with_iobinding(self, _: object, options: onnxruntime.RunOptions) -> None:
+        number = options.get_run_config_entry("gpu_graph_id")
+        self.answer = float(self.graphs.setdefault(number, self.buffer).array.sum())
+
+    def synchronize_outputs(self) -> None:
+        """Has nothing to wait for."""
+
+    def copy_outputs_to_cpu(self) -> list[float]:
+        return [self.answer]
+
+
+class FakeValue:
+    """A buffer of a device."""
+
+    def __init__(self, array: Any, *_: object) -> None:
+        self.array = array
+
+    def update_inplace(self, array: Any) -> None:
+        self.array = array
+
+
+def test_a_captured_graph_answers_for_what_its_buffers_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """New inputs are written into the buffers; other shapes have a graph of their own."""
+    monkeypatch.setattr(onnxruntime, "OrtValue", SimpleNamespace(ortvalue_from_numpy=FakeValue))
+    answers = CapturedAnswers(FakeCaptured(), SessionConfig(), "cuda", 0)
+    feeds = [{"x": np.full(size, value, np.float32)} for size, value in ((2, 1), (2, 5), (3, 1))]
+    assert [answers.run(feed) for feed in feeds] == [[2.0], [10.0], [3.0]]
+
+
+def test_each_timed_sample_has_a_graph_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxruntime, "OrtValue", SimpleNamespace(ortvalue_from_numpy=FakeValue))
+    session = FakeCaptured()
+    runs = runs_of(session, [{"x": np.ones(1)}] * 2, "cuda", 0, SessionConfig())
+    runs.run(0)
+    runs.run(1)
+    assert set(session.graphs) == {"1", "2"}

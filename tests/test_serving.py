@@ -69,16 +69,16 @@ def test_several_clients_seek_throughput(served: StudyResult) -> None:
     assert result.objectives == ("throughput_per_s", "peak_memory_mib")
     assert result.clients == 4
     assert result.best.configuration == {"intra_op_num_threads": 1, "sessions": "per_client"}
-    assert result.best.values["throughput_per_s"] == pytest.approx(4e3 / 5)
-    assert result.best.gains["throughput_per_s"].value == pytest.approx(2.0)
-    throughputs = [member.values["throughput_per_s"] for member in result.members[1:]]
+    assert result.best.evidence.values["throughput_per_s"] == pytest.approx(4e3 / 5)
+    assert result.best.evidence.gains["throughput_per_s"].value == pytest.approx(2.0)
+    throughputs = [member.evidence.values["throughput_per_s"] for member in result.members[1:]]
     assert throughputs == sorted(throughputs, reverse=True)
     assert StudyResult.read(result.folder) == result
 
     config = TunedConfig.read(result.folder / "best.json")
     assert config.serving == Serving(clients=4, sessions="per_client")
     assert config.evidence.throughput_per_s == pytest.approx(800.0)
-    assert config.evidence.baseline_throughput_per_s == pytest.approx(400.0)
+    assert config.baseline.throughput_per_s == pytest.approx(400.0)
     assert config.evidence.p99_ms == pytest.approx(10.0)
 
 
@@ -124,7 +124,7 @@ def test_one_client_has_one_session(tiny_model: Path, space: str, tmp_path: Path
     assert "sessions" in result.left_out
     assert result.trials == 2
     assert json.loads((tmp_path / "out" / "best.json").read_text("utf-8"))["serving"] is None
-    assert all("throughput_per_s" not in member.gains for member in result.members)
+    assert all("throughput_per_s" not in member.evidence.gains for member in result.members)
 
 
 def test_throughput_of_one_client_is_refused(tiny_model: Path, space: str, tmp_path: Path) -> None:
@@ -174,9 +174,7 @@ def test_the_page_of_a_running_study_has_what_was_resolved(
 def test_the_end_of_a_study_has_throughput_and_tail() -> None:
     default = made_results.member(0, {})
     winner = made_results.member(3, {"intra_op_num_threads": 1}, 2.0)
-    evidence = replace(
-        winner.evidence, throughput_per_s=800.0, baseline_throughput_per_s=400.0, p99_ms=12.5
-    )
+    evidence = replace(winner.evidence, throughput_per_s=800.0, p99_ms=12.5)
     base = replace(default.evidence, throughput_per_s=400.0, p99_ms=None)
     shown = made_results.result(
         members=(replace(default, evidence=base), replace(winner, evidence=evidence)),

@@ -69,7 +69,7 @@ def test_another_study_has_no_result(frozen_study: Path) -> None:
     [
         ({"max_memory_mib": 5.0}, Limits(max_memory_mib=5.0)),
         ({"metric": "judge:top1"}, Limits(max_error=math.inf, max_drop=0.01)),
-        ({"max_perplexity_rise": 0.02}, Limits(max_error=0.02)),
+        ({"max_error": 0.02}, Limits(max_error=0.02)),
     ],
 )
 def test_limits_are_those_asked_for(

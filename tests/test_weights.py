@@ -135,17 +135,18 @@ def test_tied_weights_keep_their_answers(tmp_path: Path) -> None:
         assert distance(model.path, made.path, feeds) < 0.1
 
 
-def test_an_input_that_is_no_weight_can_still_be_fed() -> None:
-    """The default value of a state or a threshold stays what it is; that of a weight does not."""
+def test_an_input_with_a_default_value_can_still_be_fed() -> None:
+    """A state or the weights of an adapter; where all weights are inputs, none is meant to be."""
     ones = np.ones((2, 2), np.float32)
-    model = onnx_model(
-        "p = MatMul (x, w) q = Add (p, offset) y = Add (q, bias)",
-        {"w": ones, "offset": ones, "bias": ones},
-        x="float[2,2] x, float[2,2] w, float[2,2] offset",
-    )
-    assert to_initializers(model)
-    assert [item.name for item in model.graph.input] == ["x", "offset"]
-    assert not to_initializers(model)
+    for inputs, left in (("w, offset", 3), ("w, offset, bias", 1)):
+        named = ", ".join(f"float[2,2] {name}" for name in inputs.split(", "))
+        model = onnx_model(
+            "p = MatMul (x, w) q = Add (p, offset) y = Add (q, bias)",
+            {"w": ones, "offset": ones, "bias": ones},
+            x=f"float[2,2] x, {named}",
+        )
+        assert to_initializers(model) == (left == 1)
+        assert len(model.graph.input) == left
 
 
 @pytest.mark.parametrize(

@@ -6,43 +6,28 @@ from pathlib import Path
 
 from autotune.applications.confirm import PREFERENCES, MemoryLimits
 from autotune.errors import RequestError, did_you_mean
+from autotune.study.options import CommonOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApplicationOptions:
+class ApplicationOptions(CommonOptions):
     """What an application's study is asked for.
+
+    Trials are those of the models and of all sessions together, and limits of memory those of all
+    sessions together. A metric ``NAME`` rates the answers of all sessions, beside `max_error` where
+    that is given; ``SESSION=NAME,...`` those of these sessions alone, which `max_error` does not
+    apply to. What decides is ``latency``, ``memory`` or ``balanced``.
 
     Attributes:
         recording: The folder of the recording.
-        out: The folder to write to; the recording's name with ``.tuned`` if None.
-        trials: How many configurations to measure in all, of the models and of all together.
-        space: Search space of the models' own studies.
-        providers: Execution providers that are searched; all if empty.
-        max_error: Largest relative L2 error of an output; None means the study's own.
-        metric: Rates answers, as in a model's study: ``NAME`` those of all sessions, beside
-            `max_error` where that is given; ``SESSION=NAME,...`` those of these sessions alone,
-            which `max_error` does not apply to.
-        max_drop: How far a metric may fall; None means the study's own.
-        max_memory_mib: The most memory that all sessions together may add.
-        max_held_memory_mib: The most that they may hold at the end.
-        prefer: What decides: ``latency``, ``memory`` or ``balanced``.
-        seed: Random seed.
-        wait: Whether to wait for another study on the same cores.
     """
 
     recording: Path
-    out: Path | None = None
-    trials: int = 100
-    space: str = "default"
-    providers: tuple[str, ...] = ()
-    max_error: float | None = None
-    metric: str | None = None
-    max_drop: float | None = None
-    max_memory_mib: float | None = None
-    max_held_memory_mib: float | None = None
-    prefer: str = "latency"
-    seed: int = 0
-    wait: bool = False
+
+    @property
+    def preference(self) -> str:
+        """What decides: the latency if nobody says."""
+        return self.prefer or PREFERENCES[0]
 
     @property
     def folder(self) -> Path:
@@ -94,10 +79,10 @@ class ApplicationOptions:
         """
         if self.trials < 1:
             raise RequestError(f"--trials must be at least 1, not {self.trials}")
-        if self.prefer not in PREFERENCES:
-            near = did_you_mean(self.prefer, PREFERENCES)
+        if self.preference not in PREFERENCES:
+            near = did_you_mean(self.preference, PREFERENCES)
             raise RequestError(
-                f"--prefer must be one of {', '.join(PREFERENCES)}, not '{self.prefer}'.{near}"
+                f"--prefer must be one of {', '.join(PREFERENCES)}, not '{self.preference}'.{near}"
             )
         if self.max_drop is not None and self.metric is None:
             raise RequestError("--max-drop says how far a metric may fall; name it with --metric")

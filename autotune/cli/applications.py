@@ -5,6 +5,7 @@ Commands import what they need when they run, so that ``--help`` and refusals co
 
 import os
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,15 +128,6 @@ def run_tuned(
         raise cannot_start(words, error) from None
 
 
-_STUDY_OPTIONS = frozenset(
-    {
-        *("out", "trials", "space", "providers", "max_error", "max_memory_mib", "prefer", "seed"),
-        *("wait", "max_held_memory_mib", "metric", "max_drop"),
-    }
-)
-"""Options of ``study`` that an application's study takes."""
-
-
 def is_recording(what: str) -> bool:
     """Returns whether `what` is the folder of a recording."""
     from autotune.applications.layout import SETTINGS
@@ -168,10 +160,11 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
             "onnxruntime-openvino, in an environment like the application's, and record, study "
             "and run it there"
         )
-    if others := sorted(chosen.keys() - _STUDY_OPTIONS):
+    known = {item.name for item in fields(ApplicationOptions)} - {"recording"}
+    if others := sorted(chosen.keys() - known):
         raise RequestError(
             f"the study of a recording, which brings its own models, inputs and calls, takes no "
-            f"{', '.join(others)}; its options are {', '.join(sorted(_STUDY_OPTIONS))}"
+            f"{', '.join(others)}; its options are {', '.join(sorted(known))}"
         )
     if "providers" in chosen:
         chosen["providers"] = tuple(chosen["providers"])

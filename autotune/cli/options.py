@@ -10,16 +10,12 @@ from autotune.cli import parsing
 
 INPUTS = "Inputs"
 LIMITS = "Limits and objectives"
-SEARCH = "Search"
-STORAGE = "Storage"
-ADVANCED = "Advanced"
+SEARCH = "Search and storage"
 
 # an option of a panel
 of_inputs = partial(typer.Option, rich_help_panel=INPUTS)
 of_limits = partial(typer.Option, rich_help_panel=LIMITS)
 of_search = partial(typer.Option, rich_help_panel=SEARCH)
-of_storage = partial(typer.Option, rich_help_panel=STORAGE)
-of_advanced = partial(typer.Option, rich_help_panel=ADVANCED)
 
 PROMPT_TOKENS = of_inputs(
     "--prompt-tokens",
@@ -31,7 +27,7 @@ MAX_ERROR = of_limits(
     "--max-error",
     metavar="0.05",
     parser=parsing.error,
-    help="Largest relative L2 error of an output (0.05).",
+    help="Largest error (0.05), or rise of a decoder's perplexity (2%).",
 )
 OWN_MAX_ERROR = of_limits(
     "--max-error",
@@ -39,12 +35,6 @@ OWN_MAX_ERROR = of_limits(
     parser=parsing.error,
     help="Largest error of an output, or rise of a decoder's perplexity (what the config was "
     "tuned for; of a model 0.05, of a decoder 2%).",
-)
-MAX_PERPLEXITY_RISE = of_limits(
-    "--max-perplexity-rise",
-    metavar="2%",
-    parser=parsing.share,
-    help="How far a decoder's perplexity may rise (2%).",
 )
 MAX_MEMORY = of_limits(
     "--max-memory",
@@ -118,11 +108,11 @@ ClientsOption = Annotated[
     ),
 ]
 StudyNameOption = Annotated[
-    str | None, of_storage("--study-name", metavar="NAME", help="Name of the study in its storage.")
+    str | None, of_search("--study-name", metavar="NAME", help="Name of the study in its storage.")
 ]
 UrlOption = Annotated[
     str | None,
-    of_storage(
+    of_search(
         "--storage",
         metavar="URL",
         help="Database of the trials (AUTOTUNE_STORAGE, or a file in DIR).",

@@ -6,10 +6,12 @@ Digits are ASCII digits; ``str.isdigit`` would take those of other scripts as we
 
 import math
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import typer
+
+from autotune.errors import did_you_mean
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _MOST_CLIENTS = 256
@@ -48,19 +50,15 @@ def latency_ms(text: str) -> float:
 
 
 def error(text: str | float) -> float:
-    """Returns a relative error such as ``0.05``. Typer parses a default, a number, as well."""
-    pattern = rf"((?:{_NUMBER}|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
-    return _positive(str(text), pattern, "a number above 0, such as 0.05")
+    """Returns a relative error such as ``0.05`` or ``5%``. Typer parses a default as well."""
+    pattern = rf"((?:{_NUMBER}|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*%?"
+    value = _positive(str(text), pattern, "a number above 0, such as 0.05 or 5%")
+    return value / 100 if str(text).strip().endswith("%") else value
 
 
 def factor(text: str) -> float:
     """Returns a factor such as ``1.2``, ``1.2x`` or ``1.2×``."""
     return _positive(text, rf"({_NUMBER})\s*[x×]?", "a factor above 0, such as 1.2")
-
-
-def rate(text: str) -> float:
-    """Returns a number of requests a second such as ``100`` or ``0.5``."""
-    return _positive(text, rf"({_NUMBER})", "a number of requests a second, such as 100")
 
 
 def clients(text: str) -> int:
@@ -84,12 +82,50 @@ def fed_back(text: str) -> KeyValue:
     return pair(text, "PAST=PRESENT, such as past.0.key=present.0.key")
 
 
-def share(text: str | float) -> float:
-    """Returns a share such as ``2%`` or ``0.02``."""
-    percent = re.fullmatch(rf"({_NUMBER})\s*%", str(text).strip())
-    if percent:
-        return _positive(str(text), rf"({_NUMBER})\s*%", "a share above 0, such as 2%") / 100
-    return _positive(str(text), rf"({_NUMBER}|\.[0-9]+)", "a share above 0, such as 2%")
+def setting(text: str) -> KeyValue:
+    """Returns the two sides of ``NAME=VALUE``; the name is one of :data:`SETTINGS`."""
+    name, value = pair(text, "NAME=VALUE, such as seed=3")
+    if name not in SETTINGS:
+        raise typer.BadParameter(
+            f"'{name}' is none of {', '.join(SETTINGS)}.{did_you_mean(name, SETTINGS)}"
+        )
+    return KeyValue(name, value)
+
+
+def settings(given: Iterable[KeyValue]) -> dict[str, Any]:
+    """Returns the fields of the options that ``--set`` sets."""
+    values: dict[str, Any] = {}
+    for name, text in given:
+        if name == "pair":
+            past, present = fed_back(text)
+            values.setdefault("pairs", {})[past] = present
+        else:
+            values[name] = SETTINGS[name](text)
+    return values
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch("-?[0-9]{1,18}", text):
+        raise typer.BadParameter(f"'{text}' is not a whole number.")
+    return int(text)
+
+
+def _is_yes(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise typer.BadParameter(f"'{text}' is neither yes nor no.")
+    return text == "yes"
+
+
+SETTINGS: Mapping[str, Callable[[str], object]] = {
+    "seed": _whole,
+    "new_tokens": _whole,
+    "pair": str,
+    "early_stop": _is_yes,
+    "wait": _is_yes,
+    "study_name": str,
+    "model": str,
+}
+"""What ``--set`` takes: the rare options of a study, with what reads their values."""
 
 
 def named_shape(text: str) -> NamedShape:

@@ -20,23 +20,17 @@ from autotune.cli.options import (
     MAX_HELD_MEMORY,
     MAX_LATENCY,
     MAX_MEMORY,
-    MAX_PERPLEXITY_RISE,
     ClientsOption,
     DataOption,
     GenerateOption,
     JsonOption,
-    NewTokensOption,
-    PairOption,
     PromptTokensOption,
     QuietOption,
     ShapeOption,
-    StudyNameOption,
     UrlOption,
-    of_advanced,
     of_inputs,
     of_limits,
     of_search,
-    of_storage,
 )
 from autotune.errors import RequestError
 from autotune.process.signals import signals_later
@@ -100,20 +94,22 @@ _PROVIDERS = of_search(
 _RUNTIMES = of_search(
     "--runtimes", metavar="NAME", help="Other ONNX Runtimes to search too; see autotune runtimes."
 )
+_SAMPLER = of_search(
+    "--sampler",
+    metavar="NAME",
+    help="Sampler of Optuna instead of ours: tpe, nsga2, nsga3, gp, random, MODULE:CLASS.",
+)
 _TRY = of_search("--try", metavar="FILE.json", help="Measure this configuration first. Repeatable.")
-_OUT = of_storage("--out", "-o", metavar="DIR", help="Folder to write to (MODEL.autotune).")
-_MODEL = of_storage(
-    "--model", metavar="FILE", help="Where the model of a continued study is now, if it was moved."
+_OUT = of_search("--out", "-o", metavar="DIR", help="Folder to write to (MODEL.autotune).")
+_SET = of_search(
+    "--set",
+    metavar="NAME=VALUE",
+    parser=parsing.setting,
+    help=f"{', '.join(parsing.SETTINGS)}.",
 )
-_WAIT = of_advanced("--wait", metavar="", help="Wait until another study on these cores has ended.")
-_SEED = of_advanced("--seed", metavar="N", help="Random seed (0).")
-_NO_EARLY_STOP = of_advanced(
-    "--no-early-stop", metavar="", help="Continue the search when no improvement is expected."
-)
-
 
 # Options that are no fields of the record by these names.
-_OF_THE_COMMAND = frozenset("what more storage model traffic no_early_stop as_json quiet".split())
+_OF_THE_COMMAND = frozenset("what more storage traffic rare as_json quiet".split())
 
 
 def study(
@@ -124,13 +120,10 @@ def study(
     traffic: Annotated[Path | None, _TRAFFIC] = None,
     generate: GenerateOption = None,
     prompt_tokens: PromptTokensOption = None,
-    new_tokens: NewTokensOption = None,
-    pairs: PairOption = None,
     outputs: Annotated[list[str] | None, _OUTPUTS] = None,
     batch: Annotated[list[tuple] | None, _BATCH] = None,  # type: ignore[type-arg]  # Typer's
     clients: ClientsOption = None,
     max_error: Annotated[float | None, MAX_ERROR] = None,
-    max_perplexity_rise: Annotated[float | None, MAX_PERPLEXITY_RISE] = None,
     max_memory_mib: Annotated[float | None, MAX_MEMORY] = None,
     max_held_memory_mib: Annotated[float | None, MAX_HELD_MEMORY] = None,
     max_latency_ms: Annotated[float | None, MAX_LATENCY] = None,
@@ -144,14 +137,11 @@ def study(
     fix: Annotated[list[parsing.KeyValue] | None, _FIX] = None,
     providers: Annotated[list[str] | None, _PROVIDERS] = None,
     runtimes: Annotated[list[str] | None, _RUNTIMES] = None,
+    sampler: Annotated[str | None, _SAMPLER] = None,
     first: Annotated[list[Path] | None, _TRY] = None,
     out: Annotated[Path | None, _OUT] = None,
     storage: UrlOption = None,
-    study_name: StudyNameOption = None,
-    model: Annotated[Path | None, _MODEL] = None,
-    wait: Annotated[bool, _WAIT] = False,
-    seed: Annotated[int | None, _SEED] = None,
-    no_early_stop: Annotated[bool, _NO_EARLY_STOP] = False,
+    rare: Annotated[list[parsing.KeyValue] | None, _SET] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -162,10 +152,10 @@ def study(
         for name, value in locals().items()
         if name not in _OF_THE_COMMAND
     }
-    given |= {name: dict(given[name] or ()) or None for name in ("shapes", "pairs", "fix")}
+    given |= {name: dict(given[name] or ()) or None for name in ("shapes", "fix")}
     for name in ("prompt_tokens", "batch"):
         given[name] = [number for numbers in given[name] or () for number in numbers] or None
-    given["early_stop"] = False if no_early_stop else None
+    given |= parsing.settings(rare or ())
     messages().quiet = quiet
     if more:
         raise RequestError(
@@ -174,16 +164,15 @@ def study(
             "--generate prompts.jsonl --data encoded.npz` with the encoder's output"
         )
     if what is not None and is_recording(what):
-        given |= {"storage": storage, "model": model, "traffic": traffic}
+        given |= {"storage": storage, "traffic": traffic}
         run_application_study(Path(what), given, as_json=as_json)
     else:
-        run_study(_options(what, storage, model, traffic, given), as_json=as_json)
+        run_study(_options(what, storage, traffic, given), as_json=as_json)
 
 
 def _options(
     what: str | None,
     storage: str | None,
-    model: Path | None,
     traffic: Path | None,
     given: Mapping[str, Any],
 ) -> "StudyOptions":
@@ -200,11 +189,11 @@ def _options(
             raise RequestError(f"name either {what} or --storage, not both")
         if traffic is not None:
             raise RequestError("a study that is continued has its traffic; leave --traffic out")
-        return options_to_continue(what or storage, model=model, **given)
-    if model is not None:
+        return options_to_continue(what or storage, **given)
+    if "model" in given:
         raise RequestError(
-            f"--model is for a study that is continued; name its folder in place of {what}, or "
-            "leave --model out"
+            f"model=FILE is for a study that is continued; name its folder in place of {what}, or "
+            "leave --set model= out"
         )
     options = StudyOptions.of(what, storage=storage, **given)
     return options if traffic is None else _with_traffic(options, traffic)

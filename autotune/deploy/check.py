@@ -1,10 +1,10 @@
 """What a tuned config would do on this machine, without opening the model."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.deploy.config import FORMAT, TunedConfig
+from autotune.deploy.config import FORMAT, TunedConfig, config_file
 from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
 from autotune.errors import CannotMeasureError, ConfigError
@@ -16,7 +16,8 @@ class Check:
 
     Attributes:
         format: The config's format; empty where it cannot be read.
-        problem: Why ``autotune.load`` would refuse the config; empty if it would not.
+        problem: What is wrong with the config or its model files; empty if nothing.
+        only_strict: Whether ``autotune.load`` sees that with ``strict=True`` alone.
         refusal: Why it refuses the config on this processor, whose answers would be wrong; empty if
             it does not.
         lacking: The execution providers that this machine lacks, in words.
@@ -24,18 +25,23 @@ class Check:
         adapted: What would be changed for this machine, in words; empty if nothing.
         steps: What the config's model differs by from the untouched one, with the shapes that it
             takes where they are fixed; empty if it is the untouched one.
+        fixed: Sizes of dimensions, by name, that are the only ones that the session takes.
         files: Names of the model files whose sizes and SHA-256 are those of the config.
+        calls: What an application must know of how it calls the session, a sentence each.
         tuned_for: How the config was called while it was tuned, in words; empty for one caller.
     """
 
     format: str
     problem: str
+    only_strict: bool = False
     refusal: str = ""
     lacking: Sequence[str] = ()
     differences: Sequence[str] = ()
     adapted: str = ""
     steps: Sequence[str] = ()
+    fixed: Mapping[str, int] = field(default_factory=dict)
     files: Sequence[str] = ()
+    calls: Sequence[str] = ()
     tuned_for: str = ""
 
     @property
@@ -46,6 +52,8 @@ class Check:
     @property
     def outcome(self) -> str:
         """What ``autotune.load`` would do here, as a sentence."""
+        if self.only_strict:
+            return "autotune.load opens this config, and refuses it with strict=True."
         if self.problem:
             return "autotune.load refuses this config."
         if self.refusal:
@@ -54,6 +62,8 @@ class Check:
             return "autotune.load opens the model with ONNX Runtime's default options, and warns."
         if self.differences:
             return "autotune.load opens the model as tuned, and warns that the machine is another."
+        if self.adapted:
+            return "autotune.load opens the model on the cores that it may use here, and warns."
         return "autotune.load opens the model as tuned."
 
     def exit_code(self, *, strict: bool) -> int:
@@ -64,21 +74,29 @@ class Check:
         """
         if self.problem:
             return ConfigError.exit_code
-        if self.refusal or self.lacking or (strict and self.differences):
+        if self.refusal or self.lacking or (strict and (self.differences or self.adapted)):
             return CannotMeasureError.exit_code
         return 0
 
 
 def check(path: Path) -> Check:
-    """Returns what ``autotune.load`` would do with the config `path` on this machine."""
+    """Returns what ``autotune.load`` would do with a config on this machine.
+
+    Args:
+        path: The config, or the folder of a study.
+    """
+    path = config_file(path)
     try:
         config = TunedConfig.read(path)
     except ConfigError as error:
         return Check(format="", problem=str(error))
+    has_sizes = False
     try:
+        check_files(path, config, read_all=False)
+        has_sizes = True
         check_files(path, config, read_all=True)
     except ConfigError as error:
-        return Check(format=FORMAT, problem=str(error))
+        return Check(format=FORMAT, problem=str(error), only_strict=has_sizes)
     here = fit(config)
     return Check(
         format=FORMAT,
@@ -88,6 +106,24 @@ def check(path: Path) -> Check:
         differences=here.differences,
         adapted=here.adapted,
         steps=config.model.steps,
+        fixed=config.session.free_dimensions,
         files=config.model.names,
+        calls=_calls(config),
         tuned_for="" if config.serving is None else config.serving.words,
     )
+
+
+def _calls(config: TunedConfig) -> list[str]:
+    """Returns what an application must know of how it calls the session."""
+    found = []
+    if config.session.is_parallel:
+        found.append(
+            "It runs operators in parallel: a process that forks (gunicorn --preload) must load it "
+            "after the fork, or the run raises an error."
+        )
+    if config.session.options.get("intra_op_num_threads") == 1:
+        found.append(
+            "It has one thread: run_async works in a session of autotune.load, and not in one that "
+            "is made with autotune.session_options."
+        )
+    return found

@@ -1,6 +1,6 @@
 """The tuned config: what `autotune study` writes and an application loads.
 
-A frozen record that goes to JSON and back through a closed schema (``autotune/1``). A config is
+A frozen record that goes to JSON and back through a closed schema (``autotune/2``). A config is
 data: it names one model file beside it, options from :mod:`autotune.deploy.options`, and nothing
 else. It cannot name a path outside its folder, a library, or a file to write. Standard library
 only.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from autotune.deploy.decoder import LengthTimes
-from autotune.deploy.files import digest_files, read_json
+from autotune.deploy.files import digest_files, is_folder, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import (
     Amount,
@@ -30,7 +30,7 @@ from autotune.deploy.records import (
     to_plain,
 )
 from autotune.deploy.session import SessionConfig, as_config_error
-from autotune.errors import ConfigError, FormatError
+from autotune.errors import ConfigError, FormatError, sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,10 @@ class Serving:
         return f"{self.clients} clients, {how[self.sessions]}"
 
 
-FORMAT = "autotune/1"
+CONFIG = "best.json"
+"""Name of the config in the folder of a study."""
+
+FORMAT = "autotune/2"
 """Name of the format; a new field is a new format."""
 
 OPTIONAL = ("serving",)
@@ -159,12 +162,15 @@ class Coverage:
             shows that a config computes them from the inputs.
         repeat_error: Relative L2 error between two runs of the unoptimised model on the same
             samples; above 0 where its answers differ from run to run.
+        uncompared_outputs: Names of the outputs in which nothing could be compared, because they
+            are empty or have no finite number in all samples.
     """
 
     samples: Whole
     share: Amount
     constant_outputs: tuple[str, ...]
     repeat_error: Amount
+    uncompared_outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +182,7 @@ class ProviderEvidence:
             the model's nodes is in `left_behind`.
         left_behind: Types of the nodes that the CPU provider runs beside it.
         cached_load_ms: Time to create the session once the provider has compiled the model; None
-            where it compiles nothing. The first time is :attr:`Evidence.load_ms`.
+            where it compiles nothing. The first time is :attr:`Numbers.load_ms`.
         copy_ms: Time to copy the inputs to the device and the outputs back, which is no part of the
             latency; None where the provider computes in main memory.
         device_memory_by_difference: Whether the driver does not tell the memory of single
@@ -190,93 +196,113 @@ class ProviderEvidence:
     device_memory_by_difference: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """The measurements of a config on the machine that tuned it.
+QUANTITIES = (
+    "latency_ms",
+    "peak_memory_mib",
+    "held_memory_mib",
+    "cpu_s",
+    "load_ms",
+    "p99_ms",
+    "peak_device_memory_mib",
+    "throughput_per_s",
+    "tokens_per_s",
+    "ttft_ms",
+)
+"""The quantities of :class:`Numbers` that can be objectives."""
 
-    Latencies are medians of one run on an undisturbed machine, as the final comparison estimates
-    them. With several clients they are means of what a client sees, and `speedup` is a ratio of
-    throughputs; see :attr:`TunedConfig.serving`.
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What was measured of one configuration, beside the default in the same rounds.
+
+    The default has the same record; its gains are 1. Latencies are medians of one run on an
+    undisturbed machine; with several clients they are means of what a client sees, and `speedup`
+    is a ratio of throughputs; see :attr:`TunedConfig.serving`. A quantity that was not measured is
+    None.
 
     Attributes:
-        baseline_latency_ms: Latency of the untouched model under a fresh ``SessionOptions()``.
-        speedup: How many times faster the config is than the baseline, with its interval.
         peak_memory_mib: The most memory that the session adds to the process before it, in the
             largest of the processes that were measured.
+        held_memory_mib: Memory that the process holds after all runs, above that before the
+            session, in the largest of the processes.
         cpu_s: CPU time of a run, all threads.
         load_ms: Time to create the session in a fresh process.
         p99_ms: The 99th percentile as MLPerf estimates it; None where there were too few runs.
-        error: Largest relative L2 error of an output against the unoptimised model.
+        peak_device_memory_mib: Memory of devices that the process held, at least 1; None where it
+            is no objective of the study.
+        throughput_per_s: Samples per second of all clients; None with one client that runs single
+            samples.
+        tokens_per_s: New tokens per second of a decoder, all clients together; `latency_ms` is that
+            of a token then.
+        ttft_ms: Time to the first token of a decoder, the mean of all prompts.
+        lengths: The times of a decoder's generations by the length of the prompt.
+        speedup: How many times faster than the default, by the time of a sample, with its interval.
+        significant: Whether it is faster by more than the noise.
+        gains: By quantity, how many times better it is than the default: geometric mean over the
+            rounds with its 95 % interval.
+        noise_floor: Relative difference of two measurements of the default that chance explains;
+            no gain below it is claimed.
+        memory_noise_floor: The same of the peaks of equal processes.
+        peak_memory_interval_mib: `peak_memory_mib` with the range in which the peak of another
+            process lies with 95 %; None where nothing was measured twice.
+        most_held_memory_mib: The memory that hardly a further process holds more of: what a limit
+            of held memory is compared with; None in the same way.
+        error: Largest relative L2 error of an output against the unoptimised model, of a decoder
+            the rise of its perplexity.
         agreement: Top-1 agreement: share of equal arg-max along the last axis; None where no output
             has classes.
-        metric: The user's own metric of the outputs; None without one.
-        error_data: ``"user"`` or ``"generated"``: the inputs on which `error` was measured.
-        rounds: Rounds of the final comparison in which the config was measured; 0 means that the
-            study was cut short and these are the numbers of its search.
-        significant: Whether the config is faster by more than the noise.
-        steady: Whether the latency came to a steady state in every measurement.
-        noise_floor: Relative difference of two measurements of the baseline that chance explains;
-            no gain below it is claimed.
+        metric: The user's own metric of the outputs, the lowest of the rounds; None without one.
+        drop: How far the metric is below the unoptimised model's; None without one.
         coverage: How much the comparison of the answers proves; None where they were not compared.
         provider: What was measured of another execution provider than the CPU's; None where the
             CPU provider runs everything.
-        peak_device_memory_mib: Memory of devices that the process held, at least 1; None where it
-            is no objective of the study.
-        peak_memory_interval_mib: `peak_memory_mib` with the range in which the peak of another
-            process lies with 95 %; None where there was no final comparison.
-        memory_noise_floor: Relative difference of the peaks of equal processes that chance
-            explains; no gain of memory below it is claimed. None in the same way.
-        throughput_per_s: Samples per second of all clients; None with one client that runs single
-            samples.
-        baseline_throughput_per_s: The same of the baseline, whose one session they share.
-        tokens_per_s: New tokens per second of a decoder, all clients together; `latency_ms` is that
-            of a token then. None for other models.
-        ttft_ms: Time to the first token of a decoder, the mean of all prompts; None for others.
-        lengths: The times of its generations by the length of the prompt; empty for others.
-        held_memory_mib: Memory that the process holds after all runs, above that before the
-            session, in the largest of the processes; None in a config that was written before it
-            was measured.
-        most_held_memory_mib: The memory that hardly a further process holds more of: what a limit
-            of held memory was compared with. None where there was no final comparison.
-        max_error: The limit of `error` when the config was tuned; None where there was none.
+        worst_part: The part of an output that has this error, in words; empty where the outputs
+            have one part.
+        rounds: Rounds in which it was measured; 0 means that these are the numbers of a search.
+        steady: Whether the latency came to a steady state in every measurement.
+        batch: Samples of a run; None where a sample was run as it was.
     """
 
     latency_ms: Positive
-    baseline_latency_ms: Positive
-    speedup: Interval
     peak_memory_mib: float
-    baseline_peak_memory_mib: float
+    held_memory_mib: float | None = None
     cpu_s: float
-    baseline_cpu_s: float
     load_ms: float
-    baseline_load_ms: float
-    p99_ms: float | None
-    baseline_p99_ms: float | None
-    error: float
-    agreement: float | None
-    metric: float | None
-    error_data: str
-    rounds: int
+    p99_ms: float | None = None
+    peak_device_memory_mib: float | None = None
+    throughput_per_s: Positive | None = None
+    tokens_per_s: Positive | None = None
+    ttft_ms: Positive | None = None
+    lengths: tuple[LengthTimes, ...] = ()
+    speedup: Interval
     significant: bool
-    steady: bool
+    gains: Mapping[str, Interval]
     noise_floor: float
-    trial: int
+    memory_noise_floor: float
+    peak_memory_interval_mib: Interval | None = None
+    most_held_memory_mib: Positive | None = None
+    error: float
+    agreement: float | None = None
+    metric: float | None = None
+    drop: float | None = None
     coverage: Coverage | None = None
     provider: ProviderEvidence | None = None
-    peak_device_memory_mib: float | None = None
-    held_memory_mib: float | None = None
-    most_held_memory_mib: Positive | None = None
-    peak_memory_interval_mib: Interval | None = None
-    baseline_peak_memory_interval_mib: Interval | None = None
-    memory_noise_floor: float | None = None
-    throughput_per_s: Positive | None = None
-    baseline_throughput_per_s: Positive | None = None
-    max_error: Positive | None = None
-    tokens_per_s: Positive | None = None
-    baseline_tokens_per_s: Positive | None = None
-    ttft_ms: Positive | None = None
-    baseline_ttft_ms: Positive | None = None
-    lengths: tuple[LengthTimes, ...] = ()
+    rounds: Whole
+    steady: bool
+    batch: PositiveWhole | None = None
+    worst_part: str = ""
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The quantities that were measured, by name."""
+        numbers = {name: getattr(self, name) for name in QUANTITIES}
+        return {name: number for name, number in numbers.items() if number is not None}
+
+    @property
+    def promised(self) -> dict[str, float]:
+        """The values that limits hold for: of held memory what hardly a process exceeds."""
+        most_mib = self.most_held_memory_mib
+        return self.values if most_mib is None else {**self.values, "held_memory_mib": most_mib}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,6 +363,11 @@ class TunedConfig:
     """One tuned config: a model file, how to open it, and why.
 
     Attributes:
+        evidence: What was measured of it on the machine that tuned it.
+        baseline: The same of the untouched model under a fresh ``SessionOptions()``.
+        error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
+        max_error: The limit of the error when it was tuned; None where there was none.
+        trial: Number of its trial in the study.
         configuration: The same as `model.steps` and `session` in autotune's own parameters, for a
             search that starts from here. Loading ignores it.
         serving: How it was called; None where one caller was. Loading ignores it: the application
@@ -345,7 +376,11 @@ class TunedConfig:
 
     model: ModelFile
     session: SessionConfig
-    evidence: Evidence
+    evidence: Numbers
+    baseline: Numbers
+    error_data: str
+    max_error: Positive | None
+    trial: Whole
     requires: Requires
     environment: Environment
     configuration: Mapping[str, Value]
@@ -369,7 +404,11 @@ class TunedConfig:
             return cls(
                 model=from_plain(ModelFile, given["model"], "model"),
                 session=SessionConfig.from_json(given["session"]),
-                evidence=from_plain(Evidence, given["evidence"], "evidence"),
+                evidence=from_plain(Numbers, given["evidence"], "evidence"),
+                baseline=from_plain(Numbers, given["baseline"], "baseline"),
+                error_data=read(str, given["error_data"], "error_data"),
+                max_error=read(Positive | None, given["max_error"], "max_error"),
+                trial=read(Whole, given["trial"], "trial"),
                 requires=from_plain(Requires, given["requires"], "requires"),
                 environment=from_plain(Environment, given["environment"], "environment"),
                 configuration=read(Mapping[str, Value], given["configuration"], "configuration"),
@@ -393,6 +432,20 @@ class TunedConfig:
         try:
             return cls.from_json(data)
         except ConfigError as error:
-            raise ConfigError(
-                f"{path}: {error}. `autotune pick DIR` writes the config of a study again."
-            ) from None
+            raise ConfigError(f"{path}: {sentence(str(error))} {_remedy(data)}") from None
+
+
+def config_file(path: Path) -> Path:
+    """Returns the config that a path names: the file itself, or ``best.json`` in a folder."""
+    return path / CONFIG if is_folder(path) else path
+
+
+def _remedy(data: object) -> str:
+    """Returns what to do about a config that breaks the schema, as a sentence."""
+    name, _, version = FORMAT.partition("/")
+    given = data.get("format") if isinstance(data, dict) else None
+    if isinstance(given, str) and given.startswith(f"{name}/") and given != FORMAT:
+        end = given.removeprefix(f"{name}/")
+        if end.isascii() and end.isdecimal() and len(end) < 9 and int(end) > int(version):
+            return "A newer autotune wrote it; upgrade: pip install --upgrade ort-autotune."
+    return "`autotune pick DIR` writes the config of a study again."

@@ -6,6 +6,7 @@ place of ours is never opened through a link, which could lead a write to any fi
 Standard library only, because the loader reads configs.
 """
 
+import codecs
 import json
 import os
 import stat
@@ -69,13 +70,13 @@ def read_bytes(path: Path, largest_bytes: int, *, links: bool = True) -> bytes:
 
 
 def read_text(path: Path, largest_bytes: int) -> str:
-    """Returns the UTF-8 text in the regular file `path`.
+    """Returns the UTF-8 text in the regular file `path`, without the mark of some editors.
 
     Raises:
         FormatError: as :func:`read_bytes`; also where it is no UTF-8 text.
     """
     try:
-        return read_bytes(path, largest_bytes).decode()
+        return read_bytes(path, largest_bytes).removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise FormatError(f"it is no UTF-8 text: byte {error.start} is wrong") from None
 
@@ -117,6 +118,19 @@ def is_file(path: Path) -> bool:
 def is_folder(path: Path) -> bool:
     """Returns whether there is a folder; False where the system cannot say."""
     return stat.S_ISDIR(_mode(path))
+
+
+def folder_of(path: Path, names: Iterable[str]) -> Path:
+    """Returns the folder in which the files `names` lie beside the file `path`.
+
+    Where `path` is a link, that is the folder of its target; or else that of the link, as in a
+    store whose files are links each.
+    """
+    files = tuple(names)
+    target = path.resolve().parent
+    if all(is_file(target / name) for name in files):
+        return target
+    return path.parent if all(is_file(path.parent / name) for name in files) else target
 
 
 def _mode(path: Path) -> int:

@@ -3,12 +3,13 @@
 Needs the standard library and onnxruntime, and nothing else of autotune's dependencies.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.deploy import cpu
 from autotune.deploy.config import RequiredRuntime, TunedConfig
-from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS, Value
+from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS
 from autotune.deploy.providers import DISTRIBUTIONS, WORDS, provider_named
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
@@ -19,6 +20,8 @@ Provider = str | tuple[str, Mapping[str, str]]
 
 _INTRA = "intra_op_num_threads"
 _INTER = "inter_op_num_threads"
+# Options of execution providers that have threads of their own.
+_OF_PROVIDERS = ("num_of_threads", "intra_op_num_threads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,7 @@ class Fit:
         lacking: The ONNX Runtime, or the execution providers, that are missing, in words; the
             session is then ONNX Runtime's default, on the application's providers if it names some.
         differences: How this machine differs from the one that tuned the config, in words.
-        adapted: What was changed for this machine, in words; empty if nothing.
+        adapted: What was changed for this machine, as the end of a sentence; empty if nothing.
     """
 
     session: SessionConfig
@@ -49,59 +52,79 @@ def fit(
 ) -> Fit:
     """Returns how :func:`load` opens the config on this machine.
 
-    ONNX Runtime's own number of threads ignores the CPU quota of a container
-    (microsoft/onnxruntime#29510). So where this machine has fewer cores than the one that tuned
-    the config, the number is set, and is at most that of the cores here. The default session keeps
-    exact products, which decide the answers of eight-bit models on x86 without VNNI.
+    The default session keeps exact products, which decide the answers of eight-bit models on x86
+    without VNNI.
 
     Raises:
         ConfigError: an override is wrong.
     """
-    session = config.session
-    if config.requires.exact_products and cpu.is_x86() and not cpu.has_vnni():
-        session = replace(session, entries={**session.entries, EXACT_PRODUCTS: "1"})
-    if providers is not None:
-        session = replace(session, providers=_overriding(providers), provider_cache="")
     if threads is not None and (problem := ATTRIBUTES[_INTRA].problem(threads)):
         raise ConfigError(f"threads {problem}")
-    chosen: dict[str, Value] = {} if threads is None else {_INTRA: threads}
+    given = None if providers is None else _overriding(providers)
+    lacking = missing_parts(config, has_providers=given is not None)
     differences = tuple(environment_differences(config, cores=threads is None))
-    refusal = wrong_answers(config)
-    if providers is None and (lacking := missing_parts(config)):
-        exact = {name: text for name, text in session.entries.items() if name == EXACT_PRODUCTS}
-        return Fit(
-            session=SessionConfig(options=chosen, entries=exact),
-            refusal=refusal,
-            lacking=lacking,
-            differences=differences,
-            adapted="",
-        )
-    adapted = ""
-    if threads is None:
-        chosen, adapted = _threads_here(session.options, config.environment.cores)
+    session, entries = config.session, dict(config.session.entries)
+    if config.requires.exact_products and cpu.is_x86() and not cpu.has_vnni():
+        entries[EXACT_PRODUCTS] = "1"
+    if lacking:
+        session = SessionConfig()
+        entries = {name: text for name, text in entries.items() if name == EXACT_PRODUCTS}
+    session = replace(session, entries=entries)
+    as_tuned = not (lacking or given or differences)
+    session, adapted = _with_threads_here(session, config.environment.cores, as_tuned)
+    if given is not None:
+        session = replace(session, providers=given, provider_cache="")
+    if threads is not None:
+        session = replace(session, options={**session.options, _INTRA: threads})
+        adapted = ""
     return Fit(
-        session=replace(session, options={**session.options, **chosen}),
-        refusal=refusal,
-        lacking=(),
+        session=session,
+        refusal=wrong_answers(config),
+        lacking=lacking,
         differences=differences,
         adapted=adapted,
     )
 
 
-def _threads_here(given: Mapping[str, Value], cores_there: int) -> tuple[dict[str, Value], str]:
-    """Returns the numbers of threads to change on fewer cores, and the change in words."""
+def _with_threads_here(
+    session: SessionConfig, cores_there: int, as_tuned: bool
+) -> tuple[SessionConfig, str]:
+    """Returns the session with at most one thread for each core here, and the change in words.
+
+    ONNX Runtime's own number of threads ignores the CPU quota of a container and the cores that
+    this process may not use (microsoft/onnxruntime#29510). So the number is set where there are
+    fewer cores than there were, and, in a session that was never measured so, fewer than the
+    machine has.
+
+    Args:
+        as_tuned: Whether the session is opened as it was measured, on a machine of the same kind.
+    """
     cores = cpu.usable_cores()
-    threads = int(given.get(_INTRA, 0))
-    if cores >= cores_there:
-        return {}, ""
-    chosen: dict[str, Value] = {}
-    if threads == 0 or threads > cores:
-        chosen[_INTRA] = cores
-    if int(given.get(_INTER, 0)) > cores:
-        chosen[_INTER] = cores
-    if not chosen:
-        return {}, ""
-    return chosen, f"tuned for {cores_there} cores, {cores} here: at most {cores} threads are used"
+    is_part = cores < (os.cpu_count() or 1)
+    if cores >= cores_there and (as_tuned or not is_part):
+        return session, ""
+    options = dict(session.options)
+    for name in (_INTRA, _INTER):
+        threads = int(options.get(name, 0))
+        # the pool between operators exists in parallel execution alone
+        is_own_choice = threads == 0 and (name == _INTRA or session.is_parallel)
+        if threads > cores or is_own_choice:
+            options[name] = cores
+    providers = tuple(
+        (provider, {name: _at_most(name, text, cores) for name, text in chosen.items()})
+        for provider, chosen in session.providers
+    )
+    adapted = replace(session, options=options, providers=providers)
+    if adapted == session:
+        return session, ""
+    count = "1 thread is" if cores == 1 else f"{cores} threads are"
+    return adapted, f"at most {count} used, because this process may use no more cores"
+
+
+def _at_most(name: str, text: str, cores: int) -> str:
+    """Returns the text of a provider's option, a number of threads cut down to the cores."""
+    is_number = name in _OF_PROVIDERS and text.isascii() and text.isdecimal()
+    return str(cores) if is_number and int(text) > cores else text
 
 
 def _overriding(providers: Sequence[Provider]) -> tuple[tuple[str, Mapping[str, str]], ...]:
@@ -110,9 +133,9 @@ def _overriding(providers: Sequence[Provider]) -> tuple[tuple[str, Mapping[str, 
         raise ConfigError("providers must be a list of at least one execution provider")
     pairs = tuple((item, {}) if isinstance(item, str) else item for item in providers)
     for name, _ in pairs:
-        if not _can_use(name):
+        if reason := _unusable(name):
             available = ", ".join(onnxruntime.get_available_providers())
-            raise ConfigError(f"ONNX Runtime has no {name} here; it has {available}")
+            raise ConfigError(f"ONNX Runtime cannot use {name} here ({reason}); it has {available}")
     return pairs
 
 
@@ -135,15 +158,21 @@ def wrong_answers(config: TunedConfig) -> str:
     return f"its weights lie in blocks of {there}, and this processor's kernels read {blocks}"
 
 
-def missing_parts(config: TunedConfig) -> tuple[str, ...]:
+def missing_parts(config: TunedConfig, *, has_providers: bool = False) -> tuple[str, ...]:
     """Returns what the config requires and this machine lacks, in words.
 
     That is the distribution of ONNX Runtime, or else execution providers.
+
+    Args:
+        has_providers: Whether the application names its own, so that the config's are not needed.
     """
     needed = config.requires.runtime
     if needed is not None and not _is_installed(needed):
         return (f"{needed.package} {needed.version} (type {install_command(needed)})",)
-    return tuple(f"the {name}" for name in config.requires.providers if not _can_use(name))
+    if has_providers:
+        return ()
+    reasons = {name: _unusable(name) for name in config.requires.providers}
+    return tuple(f"the {name} ({reason})" for name, reason in reasons.items() if reason)
 
 
 def install_command(needed: RequiredRuntime) -> str:
@@ -172,25 +201,29 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _can_use(name: str) -> bool:
-    """Returns whether the execution provider is in this ONNX Runtime, or its plugin has a device.
+def _unusable(name: str) -> str:
+    """Returns why an execution provider cannot be used here; empty if nothing speaks against it.
 
     A config may require a provider that this version of autotune does not know.
     """
-    if name not in WORDS or provider_named(name).plugin is None:
-        return name in onnxruntime.get_available_providers()
-    # seldom needed: no other application pays for the import
-    from autotune.deploy.plugins import has_plugin, is_built_in, plugin_devices
+    is_available = name in onnxruntime.get_available_providers()
+    provider = provider_named(name) if name in WORDS else None
+    if provider is not None and provider.plugin is not None:
+        # seldom needed: no other application pays for the import
+        from autotune.deploy.plugins import is_built_in, plugin_devices
 
-    provider = provider_named(name)
-    if is_built_in(provider):
-        return True
-    if not has_plugin(provider):
-        return False
-    try:
-        return bool(plugin_devices(provider))
-    except ConfigError:
-        return False
+        if not is_built_in(provider):
+            try:
+                return "" if plugin_devices(provider) else "its package finds no device here"
+            except ConfigError as error:
+                return str(error)
+    if not is_available:
+        return "this ONNX Runtime was built without it"
+    if provider is None or not provider.libraries:
+        return ""
+    from autotune.deploy.cuda import problem
+
+    return problem(provider)
 
 
 def environment_differences(

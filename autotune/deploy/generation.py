@@ -5,7 +5,8 @@
 
 It is small, for measuring and for trying; a server has more (batches, beams, many users). Where the
 operator takes the same buffer for the past and the present, each cache is allocated once. Elsewhere
-the output of a step is bound as the input of the next one. Neither copies a cache.
+the output of a step is bound as the input of the next one. Neither copies a cache. They lie on the
+device of the session's first execution provider, and the logits alone come back from it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ from autotune.deploy.decoder import (
     decoder_of,
     pairs_by_name,
 )
+from autotune.deploy.providers import WORDS, provider_named
 from autotune.errors import RequestError, did_you_mean
 
 Array = NDArray[Any]
@@ -76,7 +78,12 @@ class Generation:
         self.shares: bool | None = None
         self._session = session
         self._decoder = decoder
+        self._device, self._device_id = device_of(session)
         self._others = dict(others or {})
+        if self._device != "cpu":  # what stays the same is copied once
+            place = self._device, self._device_id
+            self._others = {name: _copied(array, place) for name, array in self._others.items()}
+        self._homes = homes_of(session)
         self._capacity = 0
         self._values: dict[str, Any] = {}
         self._buffers: dict[str, Any] = {}
@@ -192,7 +199,7 @@ class Generation:
             self._binding.bind_output(self._decoder.logits, "cpu")
             self._bound_tokens = ids.shape[1]
         self._bind_tokens(self._binding, ids)
-        self._session.run_with_iobinding(self._binding)
+        self._run_bound(self._binding)
         return self._binding.get_outputs_as_ortvaluevector()
 
     def _run_appending(self, ids: Array) -> Any:
@@ -206,12 +213,18 @@ class Generation:
         # a cross-attention cache stays what the first step made it
         returned = [p for p in self._decoder.pairs if is_first or p.kind != CROSS]
         for pair in returned:
-            binding.bind_output(pair.present, "cpu")
-        self._session.run_with_iobinding(binding)
+            binding.bind_output(pair.present, *self._homes[pair.present])
+        self._run_bound(binding)
         outputs = binding.get_outputs()
         for pair, value in zip(returned, outputs[1:], strict=True):
             self._values[pair.past] = value
         return outputs
+
+    def _run_bound(self, binding: Any) -> None:
+        """Runs the model and waits for the device; the logits alone come back from it."""
+        self._session.run_with_iobinding(binding)
+        if self._device != "cpu":
+            binding.synchronize_outputs()
 
     def _bind_tokens(self, binding: Any, ids: Array) -> None:
         """Binds everything but what is fed back."""
@@ -219,7 +232,7 @@ class Generation:
         total = self.length + ids.shape[1]
         # a binding reads them where they lie, so they live until the next step
         self._kept = []
-        feed: dict[str, Array] = {str(decoder.tokens): ids, **self._others}
+        feed: dict[str, Any] = {str(decoder.tokens): ids, **self._others}
         if decoder.mask:
             feed[decoder.mask] = np.ones((1, total), self._types[decoder.mask])
         if decoder.positions:
@@ -229,6 +242,9 @@ class Generation:
         if decoder.branch:
             feed[decoder.branch] = np.array([self.length > 0])
         for name, array in feed.items():
+            if isinstance(array, onnxruntime.OrtValue):
+                binding.bind_ortvalue_input(name, array)
+                continue
             self._kept.append(np.asarray(array, order="C"))
             binding.bind_cpu_input(name, self._kept[-1])
 
@@ -240,7 +256,7 @@ class Generation:
         shape = [size or 0 for size in pair.shape]
         if pair.axis is not None:
             shape[pair.axis] = length
-        return onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(shape, self._types[pair.past]))
+        return _copied(np.zeros(shape, self._types[pair.past]), self._homes[pair.present])
 
     def _can_share(self) -> bool:
         """Returns whether past and present can be one buffer, which the model itself shows.
@@ -318,6 +334,35 @@ def generation(
             f"shapes={{'{pair.past}': (1, 3, 0, 64)}}"
         )
     return Generation(session, complete, others)
+
+
+def device_of(session: Any) -> tuple[str, int]:
+    """Returns where the tensors of a session lie best: a device by ONNX Runtime's name, its number.
+
+    That is the device of its first execution provider, or main memory.
+    """
+    name = session.get_providers()[0]
+    device = provider_named(name).device if name in WORDS else "cpu"
+    if device == "cpu":
+        return device, 0
+    return device, int(session.get_provider_options().get(name, {}).get("device_id", 0))
+
+
+def homes_of(session: Any) -> dict[str, tuple[str, int]]:
+    """Returns where a session makes each of its outputs: the device or main memory.
+
+    A node that the device's provider does not take writes into main memory. An operator that
+    appends to the buffer that it is given would then write into a copy of it.
+    """
+    place = device_of(session)
+    names = [output.name for output in session.get_outputs()]
+    infos = session.get_output_memory_infos()
+    pairs = zip(names, infos, strict=True)
+    return {name: ("cpu", 0) if info.name == "Cpu" else place for name, info in pairs}
+
+
+def _copied(array: Array, place: tuple[str, int]) -> Any:
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array, *place)
 
 
 def _port(item: Any) -> Port:

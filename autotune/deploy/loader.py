@@ -3,23 +3,32 @@
 Needs the standard library and onnxruntime, and nothing else of autotune's dependencies.
 """
 
+import contextlib
 import os
+import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.deploy.config import TunedConfig
-from autotune.deploy.files import is_file
+from autotune.deploy.files import folder_of, is_file
 from autotune.deploy.fitting import Provider, fit, missing_parts
-from autotune.deploy.opening import make_run_options, make_session_options, open_session
+from autotune.deploy.opening import (
+    has_registered,
+    make_run_options,
+    make_session_options,
+    open_session,
+)
 from autotune.deploy.placement import placement_of
-from autotune.deploy.runtime import onnxruntime
+from autotune.deploy.runtime import WAS_IMPORTED, onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 
 # A newer ONNX Runtime may merge some nodes before it asks the provider.
 _SAME_SHARE = 0.05
+
+_Used = TypeVar("_Used")
 
 
 class ConfigWarning(UserWarning):
@@ -35,13 +44,14 @@ def load(
 ) -> onnxruntime.InferenceSession:
     """Returns the session that the tuned config `path` describes.
 
-    The model file lies beside the config. On a machine other than the one that tuned it, a warning
-    names both; with fewer cores, the session has at most one thread for each core. Where an
-    execution provider that the config requires is missing, the model is opened with default options
-    and a warning says so. Where the model's file would answer wrongly on this processor, it is
-    never opened. A provider that comes as a plugin is registered with the process. A provider that
-    compiles models keeps the result in a folder beside the config, as the config says; the first
-    session on a machine takes longer. Several threads may load configs at once.
+    The model file lies beside the config, or beside the file that a link to a config names. On a
+    machine other than the one that tuned it, a warning names both; with fewer cores, the session
+    has at most one thread for each core. Where an execution provider or the ONNX Runtime that the
+    config requires is missing, the model is opened with default options and a warning says so.
+    Where the model's file would answer wrongly on this processor, it is never opened. A provider
+    that comes as a plugin is registered with the process. A provider that compiles models keeps the
+    result in a folder beside the config, as the config says; the first session on a machine takes
+    longer. Several threads may load configs at once, also while another one is written.
 
     A config with ``session.set_denormal_as_zero`` changes the floating-point mode of the thread
     that loads it, for as long as that thread lives; one with ``env_allocator`` registers the
@@ -61,17 +71,38 @@ def load(
             `strict`, also where this machine lacks what the config requires or is another one.
     """
     path = Path(path)
+
+    def opened(config: TunedConfig, folder: Path) -> onnxruntime.InferenceSession:
+        session = _session(path, config, strict=strict, providers=providers, threads=threads)
+        opened, remark = _open(path, folder, config.model.file, session)
+        if session.providers == config.session.providers:
+            remark = remark or _placement_difference(opened, config)
+        if remark and strict:
+            raise ConfigError(f"{path}: {remark}")
+        if remark:
+            _warn(f"{path}: {remark}")
+        return opened
+
+    return _read(path, opened, read_all=strict)
+
+
+def _read(
+    path: Path, use: Callable[[TunedConfig, Path], _Used], *, read_all: bool = False
+) -> _Used:
+    """Returns what `use` makes of the config in the file `path` and the folder of its model.
+
+    Another process may write another config in the middle of it, whose model takes the place of
+    this one's. Then the config is read again.
+    """
     config = TunedConfig.read(path)
-    check_files(path, config, read_all=strict)
-    session = _session(path, config, strict=strict, providers=providers, threads=threads)
-    opened, remark = _open(path, path.parent / config.model.file, session)
-    if session.providers == config.session.providers:
-        remark = remark or _placement_difference(opened, config)
-    if remark and strict:
-        raise ConfigError(f"{path}: {remark}")
-    if remark:
-        warnings.warn(f"{path}: {remark}", ConfigWarning, stacklevel=2)
-    return opened
+    while True:
+        try:
+            return use(config, check_files(path, config, read_all=read_all))
+        except ConfigError:
+            now = TunedConfig.read(path)
+            if now == config:
+                raise
+            config = now
 
 
 def session_options(
@@ -92,7 +123,8 @@ def session_options(
     path = Path(path)
     config = TunedConfig.read(path)
     session = _session(path, config, strict=strict, providers=None, threads=threads)
-    return make_session_options(session)
+    with _naming(path):
+        return make_session_options(session)
 
 
 def run_options(path: str | os.PathLike[str]) -> Any:
@@ -121,52 +153,76 @@ def _session(
             f"{path} would answer wrongly on this processor: {here.refusal}; "
             "run `autotune study` here"
         )
-    problem, consequence = "", ""
     if here.lacking:
         problem = f"{path}: this machine lacks {', '.join(here.lacking)}"
-        consequence = "; the model is opened with ONNX Runtime's default options"
+        consequence = ", so the model is opened with ONNX Runtime's default options"
     elif here.differences:
-        problem = f"{path} was tuned elsewhere: {'; '.join(here.differences)}"
-        consequence = ". Its answers hold; its speed may not. "
-        if here.adapted:
-            consequence += f"It was {here.adapted}. "
-        consequence += "Run `autotune study` again here for numbers of this machine."
+        problem = f"{path} was tuned elsewhere ({'; '.join(here.differences)})"
+        consequence = ", so neither its speed nor its answers were measured here"
+    else:
+        problem = f"{path} is opened in another way than it was measured" if here.adapted else ""
+        consequence = ""
     if problem and strict:
         raise ConfigError(problem)
     if problem:
-        warnings.warn(problem + consequence, ConfigWarning, stacklevel=3)
+        adapted = f"; {here.adapted}" if here.adapted else ""
+        remedy = "run `autotune study` here for numbers of this machine"
+        _warn(f"{problem}{consequence}{adapted}; {remedy}.")
+    if here.session.env_allocator and WAS_IMPORTED and not has_registered():
+        _warn(
+            f"{path} sets the CPU allocator of this process, and ONNX Runtime keeps the first that "
+            "is registered: use autotune.load before onnxruntime is imported, or register no "
+            "allocator in the application."
+        )
     return here.session
 
 
+def _warn(sentence: str) -> None:
+    """Warns at the line of the application that called this module."""
+    level, frame = 1, sys._getframe()  # noqa: SLF001  # inspect takes long to import
+    here = frame.f_code.co_filename  # the name that an exported loader goes by
+    while frame.f_back is not None and frame.f_code.co_filename == here:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(sentence, ConfigWarning, stacklevel=level)
+
+
 def _open(
-    path: Path, model: Path, session: SessionConfig
+    path: Path, folder: Path, model: str, session: SessionConfig
 ) -> tuple[onnxruntime.InferenceSession, str]:
     """Returns the session of the config `path`, and a remark on the provider's cache.
 
     Every fault of ONNX Runtime is the config's.
     """
-    cache, remark = _cache_folder(path, session)
+    cache, remark = _cache_folder(folder, session)
+    with _naming(path):
+        try:
+            return open_session(folder / model, session, cache=cache), remark
+        except (ConfigError, MemoryError):
+            raise
+        except Exception as error:  # ONNX Runtime's own classes have no common one
+            raise ConfigError(
+                f"ONNX Runtime cannot open {folder / model} as the config says ({error}); "
+                "run `autotune study` again here"
+            ) from error
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Names the config `path` in a fault inside the block."""
     try:
-        return open_session(model, session, cache=cache), remark
+        yield
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    except MemoryError:
-        raise
-    except Exception as error:  # ONNX Runtime's own classes have no common one
-        raise ConfigError(
-            f"{path}: ONNX Runtime cannot open {model} as the config says ({error}); "
-            "run `autotune study` again here"
-        ) from error
+        raise ConfigError(f"{path}: {error}") from error.__cause__
 
 
-def _cache_folder(path: Path, session: SessionConfig) -> tuple[Path | None, str]:
-    """Returns the folder beside the config `path` where a provider keeps what it compiles.
+def _cache_folder(folder: Path, session: SessionConfig) -> tuple[Path | None, str]:
+    """Returns the folder in `folder`, the config's, where a provider keeps what it compiles.
 
     None where it keeps nothing; where the folder cannot be made, there is a remark as well.
     """
     if not session.provider_cache:
         return None, ""
-    cache = path.absolute().parent / session.provider_cache
+    cache = folder.absolute() / session.provider_cache
     try:
         cache.mkdir(exist_ok=True)
     except OSError as error:
@@ -185,13 +241,15 @@ def prepare(path: Path) -> tuple[Path, SessionConfig, Path | None]:
     Raises:
         ConfigError: as :func:`load`, and where this machine lacks what the config requires.
     """
-    config = TunedConfig.read(path)
-    check_files(path, config, read_all=False)
-    if lacking := missing_parts(config):
-        raise ConfigError(f"{path}: this machine lacks {', '.join(lacking)}")
-    session = _session(path, config, strict=False, providers=None, threads=None)
-    cache, _ = _cache_folder(path, session)
-    return path.parent / config.model.file, session, cache
+
+    def prepared(config: TunedConfig, folder: Path) -> tuple[Path, SessionConfig, Path | None]:
+        if lacking := missing_parts(config):
+            raise ConfigError(f"{path}: this machine lacks {', '.join(lacking)}")
+        session = _session(path, config, strict=False, providers=None, threads=None)
+        cache, _ = _cache_folder(folder, session)
+        return folder / config.model.file, session, cache
+
+    return _read(path, prepared)
 
 
 def _placement_difference(session: onnxruntime.InferenceSession, config: TunedConfig) -> str:
@@ -210,8 +268,8 @@ def _placement_difference(session: onnxruntime.InferenceSession, config: TunedCo
     )
 
 
-def check_files(path: Path, config: TunedConfig, *, read_all: bool) -> None:
-    """Refuses model files that are missing or are not the ones that were tuned.
+def check_files(path: Path, config: TunedConfig, *, read_all: bool) -> Path:
+    """Returns the folder of the model files; refuses those that were not tuned.
 
     Args:
         read_all: Compare digests too; otherwise sizes alone, because hashing a large model costs
@@ -220,13 +278,14 @@ def check_files(path: Path, config: TunedConfig, *, read_all: bool) -> None:
     Raises:
         ConfigError: a file is missing, or is another one.
     """
+    folder = folder_of(path, config.model.names)
     for name in config.model.names:
-        if not is_file(path.parent / name):
+        if not is_file(folder / name):
             raise ConfigError(
-                f"{path.parent / name} of the config is missing; keep it beside the config"
+                f"{folder / name} of the config is missing; keep it beside the config"
             )
     try:
-        differing = config.model.differing(path.parent, read_all=read_all)
+        differing = config.model.differing(folder, read_all=read_all)
     except OSError as error:
         raise ConfigError(f"cannot read the model of {path}: {error.strerror}") from None
     if differing:
@@ -234,3 +293,4 @@ def check_files(path: Path, config: TunedConfig, *, read_all: bool) -> None:
             f"{differing} is not the file that was tuned (its size or SHA-256 differs); "
             "copy config and model together"
         )
+    return folder

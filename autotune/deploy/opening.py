@@ -4,6 +4,7 @@ Needs the standard library and onnxruntime, and nothing else of autotune's depen
 """
 
 import functools
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,35 +19,97 @@ from autotune.errors import ConfigError
 
 # The methods that run a session, with the place of their run options.
 _RUN_METHODS = {"run": 2, "run_async": 4, "run_with_ort_values": 2, "run_with_iobinding": 1}
+_BOUND = "run_with_iobinding"
+
+GRAPH_ID = "gpu_graph_id"
+"""The run config entry that names a captured graph; ``-1`` runs without one."""
 
 
-class TunedSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxruntime has no types
-    """An ``InferenceSession`` whose runs use the tuned run options unless the caller passes some.
+class AsyncSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxruntime has no types
+    """An ``InferenceSession`` that runs in the background with one thread too.
 
-    A run option such as arena shrinkage belongs to a run, not to a session; without this class an
-    application would have to pass it to each call.
+    ONNX Runtime gives such a run to a second thread of its pool, which this session does not have.
     """
 
-    tuned_run_options: Any = None
+    def run_async(
+        self,
+        output_names: Any,
+        input_feed: Any,
+        callback: Any,
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """Runs as ONNX Runtime's method does, with one thread in a thread of Python's."""
+        if self.get_session_options().intra_op_num_threads != 1:
+            super().run_async(output_names, input_feed, callback, user_data, run_options)
+            return
+        self._validate_input(list(input_feed))
+
+        def run() -> None:
+            try:
+                outputs, fault = self.run(output_names, input_feed, run_options), ""
+            except Exception as error:  # noqa: BLE001  # the callback gets its text
+                outputs, fault = [], str(error)
+            callback(outputs, user_data, fault)
+
+        threading.Thread(target=run, daemon=True).start()
 
 
-def use_tuned_run_options(kind: Any, base: Any) -> None:
-    """Lets the runs of sessions of class `kind` use their ``tuned_run_options``.
+class TunedSession(AsyncSession):
+    """An ``InferenceSession`` whose runs suit its config.
+
+    A run option such as arena shrinkage belongs to a run, not to a session; without this class an
+    application would have to pass it to each call. In parallel execution a run in a forked process
+    would wait for ever for threads that are not there, so it raises :class:`ConfigError`. A
+    captured graph reads and writes the buffers that were bound when it was captured, whatever a
+    later run is given, so runs that bind no buffers leave it out.
+    """
+
+
+def class_for(session: SessionConfig) -> Any:
+    """Returns the class of a session: ONNX Runtime's own, where its methods suffice."""
+    if session.has_tuned_runs:
+        return TunedSession
+    one_thread = session.options.get("intra_op_num_threads") == 1
+    return AsyncSession if one_thread else onnxruntime.InferenceSession
+
+
+def adopt(opened: Any, session: SessionConfig) -> None:
+    """Gives an opened session what the methods of :class:`TunedSession` look at."""
+    if session.run_entries:
+        opened.__dict__["tuned_run_options"] = make_run_options(session)
+    if session.captures_graphs:
+        opened.__dict__["array_run_options"] = make_run_options(session, graph="-1")
+    if session.is_parallel:
+        opened.__dict__["process_of_threads"] = os.getpid()
+
+
+def use_tuned_runs(kind: Any, base: Any) -> None:
+    """Lets the runs of sessions of class `kind` look at what :func:`adopt` gave them.
 
     Args:
         base: The class whose methods run them.
     """
     for name, place in _RUN_METHODS.items():
         if hasattr(base, name):
-            setattr(kind, name, _with_run_options(getattr(base, name), place))
+            setattr(kind, name, _tuned(getattr(base, name), place, name == _BOUND))
 
 
-def _with_run_options(original: Any, place: int) -> Any:
+def _tuned(original: Any, place: int, is_bound: bool) -> Any:
     """Returns a method whose argument `place`, the run options, has the tuned ones as default."""
 
     @functools.wraps(original)
     def method(self: Any, *arguments: Any, **named: Any) -> Any:
-        tuned = self.__dict__.get("tuned_run_options")
+        own = self.__dict__
+        if own.get("process_of_threads", os.getpid()) != os.getpid():
+            raise ConfigError(
+                "this session runs operators in parallel (ORT_PARALLEL), and its threads are not "
+                "in a process that was forked afterwards; load the config in each process after "
+                "the fork"
+            )
+        tuned = own.get("tuned_run_options")
+        if not is_bound:
+            tuned = own.get("array_run_options", tuned)
         given = arguments[place] if len(arguments) > place else named.get("run_options")
         if tuned is None or given is not None:
             return original(self, *arguments, **named)
@@ -55,7 +118,7 @@ def _with_run_options(original: Any, place: int) -> Any:
     return method
 
 
-use_tuned_run_options(TunedSession, onnxruntime.InferenceSession)
+use_tuned_runs(TunedSession, TunedSession)
 
 
 def open_session(
@@ -76,15 +139,13 @@ def open_session(
     if trace is not None:
         settings.enable_profiling = True
         settings.profile_file_prefix = str(trace)
-    kind = TunedSession if session.run_entries else onnxruntime.InferenceSession
     # enable_fallback=0: on an error the wrapper would retry with the CPU provider alone and drop
     # provider options in silence.
-    opened = kind(str(model), settings, enable_fallback=0, **named)
+    opened = class_for(session)(str(model), settings, enable_fallback=0, **named)
     dropped = [name for name, _ in session.providers if name not in opened.get_providers()]
     if dropped:
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
-    if session.run_entries:
-        opened.tuned_run_options = make_run_options(session)
+    adopt(opened, session)
     return opened
 
 
@@ -108,7 +169,8 @@ def make_session_options(session: SessionConfig) -> Any:
     A config with ``env_allocator`` also registers the process-wide CPU allocator.
 
     Raises:
-        ConfigError: this process already has another allocator.
+        ConfigError: this process already has another allocator, or this ONNX Runtime lacks an
+            option or a value.
     """
     settings = onnxruntime.SessionOptions()
     accelerator = session.accelerator
@@ -116,7 +178,13 @@ def make_session_options(session: SessionConfig) -> Any:
     if accelerator is not None and accelerator in WORDS:
         required = provider_named(accelerator).session
     for name, value in {**session.options, **required}.items():
-        setattr(settings, name, _attribute(name, value))
+        try:
+            setattr(settings, name, _attribute(name, value))
+        except AttributeError:
+            raise ConfigError(
+                f"ONNX Runtime {onnxruntime.__version__} has no {name} {value}; "
+                "upgrade it, or run `autotune study` here"
+            ) from None
     for name, text in session.entries.items():
         settings.add_session_config_entry(name, text)
     for name, size in session.free_dimensions.items():
@@ -130,11 +198,17 @@ def make_session_options(session: SessionConfig) -> Any:
     return settings
 
 
-def make_run_options(session: SessionConfig) -> Any:
-    """Returns a ``RunOptions`` with the run entries of `session`."""
+def make_run_options(session: SessionConfig, graph: str = "") -> Any:
+    """Returns a ``RunOptions`` with the run entries of `session`.
+
+    Args:
+        graph: The number of the captured graph; empty leaves it to ONNX Runtime.
+    """
     chosen = onnxruntime.RunOptions()
     for name, text in session.run_entries.items():
         chosen.add_run_config_entry(name, text)
+    if graph:
+        chosen.add_run_config_entry(GRAPH_ID, graph)
     return chosen
 
 
@@ -151,6 +225,11 @@ def _providers(settings: Any, session: SessionConfig, cache: Path | None) -> dic
             chosen.append(dict(given))
             continue
         provider = provider_named(name)
+        if provider.libraries:
+            # seldom needed: no other application pays for the import
+            from autotune.deploy.cuda import preload
+
+            preload(provider)
         # an empty text stands for the provider's own choice; OpenVINO takes it for a wrong value
         own = {option: text for option, text in given.items() if text}
         own |= {} if cache is None else cache_options(provider, cache)
@@ -188,6 +267,11 @@ def _attribute(name: str, value: object) -> object:
 
 _registered: dict[str, int] = {}
 _registering = threading.Lock()
+
+
+def has_registered() -> bool:
+    """Returns whether a config has registered the allocator of this process."""
+    return bool(_registered)
 
 
 def register_allocator(chosen: Mapping[str, int]) -> None:

@@ -59,6 +59,12 @@ class Provider:
         half_precision: The options with which it computes in sixteen bits from a float model; empty
             where it has none.
         compile_s: How long the first creation of a session may take.
+        libraries: The shared libraries that it needs besides ONNX Runtime's; ``{cuda}`` stands for
+            the major version of CUDA.
+        remedy: The command that brings them.
+        behind: The providers that get the nodes it does not take, before the CPU provider does.
+        graph_capture: The option with which it records its kernels once and replays them, on the
+            same buffers in every run; empty where it has none.
     """
 
     name: str
@@ -76,6 +82,10 @@ class Provider:
     storage_forms: tuple[str, ...] = ("external_data",)
     half_precision: Mapping[str, str] = field(default_factory=dict)
     compile_s: float = 120.0
+    libraries: tuple[str, ...] = ()
+    remedy: str = ""
+    behind: tuple[str, ...] = ()
+    graph_capture: str = ""
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -95,6 +105,10 @@ _DEVICE_ID = Domain(low=0, high=63, default="0")
 _PORTABLE_PASSES = ("onnxslim", "onnxsim", "onnxoptimizer", "onnxscript", "ort_basic")
 # Providers with kernels for the fused operators of ONNX Runtime.
 _FUSED_PASSES = (*_PORTABLE_PASSES, "algebra", "algebra_attention", "ort_transformers")
+_CUDA_LIBRARIES = (
+    *("libcublasLt.so.{cuda}", "libcublas.so.{cuda}"),
+    *("libcurand.so.10", "libcudart.so.{cuda}"),
+)
 _GRAPH_OPTIONS = frozenset({"graph_optimization_level", "fixed_dimensions"})
 _GPU_OPTIONS = _GRAPH_OPTIONS | {
     "enable_mem_pattern",
@@ -156,7 +170,6 @@ PROVIDERS: Mapping[str, Provider] = {
             "cudnn_conv1d_pad_to_nc1d": _OFF,
             "do_copy_in_default_stream": _ON,
             "enable_cuda_graph": _OFF,
-            "fuse_conv_bias": _OFF,
             "prefer_nhwc": _OFF,
             "sdpa_kernel": _choice("0", "1", "2", "8", "16"),
             "use_ep_level_unified_stream": _OFF,
@@ -165,6 +178,9 @@ PROVIDERS: Mapping[str, Provider] = {
         session_parameters=_GPU_OPTIONS,
         precisions=("fp16", "fp16_mixed"),
         pre_passes=_FUSED_PASSES,
+        libraries=_CUDA_LIBRARIES,
+        remedy='pip install "onnxruntime-gpu[cuda,cudnn]"',
+        graph_capture="enable_cuda_graph",
     ),
     "tensorrt": Provider(
         name="TensorrtExecutionProvider",
@@ -194,6 +210,10 @@ PROVIDERS: Mapping[str, Provider] = {
         pre_passes=_PORTABLE_PASSES,
         half_precision={"trt_fp16_enable": "1"},
         compile_s=1800.0,
+        libraries=(*_CUDA_LIBRARIES, "libcudnn.so.9", "libnvinfer.so.10", "libnvonnxparser.so.10"),
+        remedy='pip install "onnxruntime-gpu[cuda,cudnn]" "tensorrt-cu13<11"',
+        behind=("CUDAExecutionProvider",),
+        graph_capture="trt_cuda_graph_enable",
     ),
     "nv_tensorrt_rtx": Provider(
         name="NvTensorRTRTXExecutionProvider",

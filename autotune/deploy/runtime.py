@@ -1,7 +1,12 @@
 """ONNX Runtime without its telemetry, or an error that says how to install it."""
 
+import sys
+
 from autotune.deploy.telemetry import switch_off
 from autotune.errors import MissingPackageError
+
+WAS_IMPORTED = "onnxruntime" in sys.modules
+"""Whether the application imported it first, and may have registered an allocator."""
 
 switch_off()
 try:
@@ -12,4 +17,4 @@ except ImportError as error:
         'pip install "ort-autotune[cpu]" (or [gpu], [openvino], [directml]).'
     ) from error
 
-__all__ = ["onnxruntime"]
+__all__ = ["WAS_IMPORTED", "onnxruntime"]

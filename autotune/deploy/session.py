@@ -45,6 +45,24 @@ class SessionConfig:
         """ONNX Runtime's name of the provider before the CPU's; None where there is none."""
         return next((name for name, _ in self.providers if name != CPU), None)
 
+    @property
+    def is_parallel(self) -> bool:
+        """Whether operators run beside each other, on threads that do not survive a fork."""
+        return self.options.get("execution_mode") == "ORT_PARALLEL"
+
+    @property
+    def captures_graphs(self) -> bool:
+        """Whether a provider records its kernels once and replays them on the same buffers."""
+        return any(
+            name in WORDS and given.get(provider_named(name).graph_capture) == "1"
+            for name, given in self.providers
+        )
+
+    @property
+    def has_tuned_runs(self) -> bool:
+        """Whether its runs differ from those of ONNX Runtime's own class."""
+        return bool(self.run_entries) or self.is_parallel or self.captures_graphs
+
     def to_json(self) -> Json:
         """Returns the record as JSON values."""
         data: Json = to_plain(self)

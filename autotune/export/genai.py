@@ -82,7 +82,8 @@ def complete(rendering: Rendering, config_path: Path) -> Rendering:
         kept = {
             key: value
             for key, value in decoder.get("session_options", {}).items()
-            if key not in _OPTIONS and not key.startswith("session.")
+            # the execution provider is part of what was tuned
+            if key not in (*_OPTIONS, "provider_options") and not key.startswith("session.")
         }
         decoder.update(chosen, session_options={**kept, **chosen["session_options"]})
     except (FormatError, KeyError, TypeError, AttributeError) as error:

@@ -5,9 +5,12 @@ they take the place of the caller's own.
 """
 
 import json
-from pathlib import PurePath
+import mmap
+from pathlib import Path, PurePath
 
 from autotune.deploy.config import TunedConfig
+from autotune.deploy.files import open_file
+from autotune.errors import RequestError
 from autotune.export.rendering import Copy, Rendering, Target, processor_needs
 
 KEY = "ort_config"
@@ -60,6 +63,22 @@ def render(config: TunedConfig, _config_name: str, _model_name: str) -> Renderin
         needs=processor_needs(config, lost),
         use=f"open {copy} with ORT_LOAD_CONFIG_FROM_MODEL=1 in the environment",
     )
+
+
+def check_model(model: Path) -> None:
+    """Refuses a model that has such an entry already: ONNX Runtime takes the first one.
+
+    Raises:
+        RequestError: it has one.
+    """
+    key = _field(_ENTRY_KEY, KEY.encode())
+    with open_file(model) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if data.find(key) >= 0:
+            raise RequestError(
+                f"{model} carries {KEY} in its metadata already, and ONNX Runtime takes the first; "
+                "remove that entry from the model and run `autotune study` on it, or export the "
+                "config to python"
+            )
 
 
 def _field(number: int, data: bytes) -> bytes:

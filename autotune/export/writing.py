@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy.config import TunedConfig
+from autotune.deploy.config import TunedConfig, config_file
 from autotune.deploy.files import create, open_file
 from autotune.deploy.loader import check_files
 from autotune.errors import FormatError, RequestError, StorageError, did_you_mean
-from autotune.export import genai
+from autotune.export import genai, ort_config
 from autotune.export.rendering import Copy, Rendering
 from autotune.export.targets import TARGETS
 
@@ -51,8 +51,11 @@ def export(
     if target not in TARGETS:
         near = did_you_mean(target, TARGETS)
         raise RequestError(f"--to must be one of {', '.join(TARGETS)}, not '{target}'.{near}")
+    config_path = config_file(config_path)
     config = TunedConfig.read(config_path)
-    check_files(config_path, config, read_all=False)
+    source = check_files(config_path, config, read_all=False)
+    if target == "ort_config":
+        ort_config.check_model(source / config.model.file)
     name = model_name(config_path)
     rendering = TARGETS[target](config, config_path.name, name)
     if target == "genai":
@@ -64,10 +67,10 @@ def export(
             "--accept-processor if every machine that will run it has that"
         )
     folder = config_path.parent if folder is None else folder
-    if target == "ort_config" and folder.resolve() != config_path.parent.resolve():
+    if target == "ort_config" and folder.resolve() != source.resolve():
         beside = {item.file: Copy(source=item.file) for item in config.model.data_files}
         rendering = replace(rendering, copies={**rendering.copies, **beside})
-    files = _write(rendering, config_path.parent, folder)
+    files = _write(rendering, source, folder)
     return Exported(
         target=target,
         files=files,

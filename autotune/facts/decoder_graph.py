@@ -100,13 +100,13 @@ def _check(given: Mapping[str, str], inputs: Sequence[Port], outputs: Sequence[P
     ins, outs = ({port.name: port for port in ports} for ports in (inputs, outputs))
     for past, present in given.items():
         if past not in ins:
-            raise ValueError(f"--pair {past}={present}: it has no input '{past}'")
+            raise ValueError(f"pair={past}={present}: it has no input '{past}'")
         if present not in outs:
-            raise ValueError(f"--pair {past}={present}: it has no output '{present}'")
+            raise ValueError(f"pair={past}={present}: it has no output '{present}'")
         if not fits(ins[past], outs[present]):
             a, b = ins[past], outs[present]
             raise ValueError(
-                f"--pair {past}={present} does not fit: the input is {a.dtype} {_sizes(a)}, and "
+                f"pair={past}={present} does not fit: the input is {a.dtype} {_sizes(a)}, and "
                 f"the output {b.dtype} {_sizes(b)}"
             )
 

@@ -41,7 +41,7 @@ class Generate:
         """
         for name, value in [
             *(("--prompt-tokens", length) for length in self.prompt_tokens),
-            ("--new-tokens", self.new_tokens),
+            ("new_tokens", self.new_tokens),
         ]:
             if value is not None and not 1 <= value <= LONGEST:
                 raise RequestError(f"{name} must be at least 1 and at most {LONGEST}, not {value}")

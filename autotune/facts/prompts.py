@@ -108,7 +108,7 @@ def workload_of_prompts(
             raise RequestError(
                 f"{model.path.name} takes {', '.join(decoder.changing)}, which by the name changes "
                 "with each step, and autotune does not know how; name what is fed back with "
-                "--pair past=present, or bring what is the same in all steps with --data"
+                "--set pair=past=present, or bring what is the same in all steps with --data"
             )
         notes.append(
             f"{', '.join(others)}: made up; --data NPZ brings what is the same in all steps"
@@ -153,7 +153,7 @@ def _complete(model: Model, shapes: Mapping[str, Sequence[int]]) -> Decoder:
     if decoder is None:
         raise RequestError(
             f"{name} is no decoder: none of its outputs is an input of the next step; name the "
-            "pairs with --pair past=present, or leave --generate out"
+            "pairs with --set pair=past=present, or leave --generate out"
         )
     if not decoder.generates:
         what = "input of token ids" if decoder.tokens is None else "output of logits"
@@ -342,7 +342,7 @@ def _check_context(decoder: Decoder, lengths: Sequence[int], new_tokens: int) ->
     if decoder.context and longest + new_tokens > decoder.context:
         raise RequestError(
             f"a prompt of {longest} tokens and {new_tokens} new ones are more than the model's "
-            f"context of {decoder.context}; shorten it, or name fewer --new-tokens"
+            f"context of {decoder.context}; shorten it, or name fewer new_tokens"
         )
 
 

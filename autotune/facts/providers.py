@@ -1,5 +1,6 @@
 """Which execution providers can be used on this machine, in its ONNX Runtime and in others."""
 
+import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,7 +13,7 @@ from autotune.deploy.providers import PROVIDERS, Provider
 from autotune.errors import RequestError, did_you_mean
 from autotune.facts.model import Model
 from autotune.facts.probe import Probe
-from autotune.facts.runtime import without_places
+from autotune.facts.runtime import runtime, without_places
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.runtimes.environments import ask, check_model, chosen, site_of
 from autotune.runtimes.library import unknown_names
@@ -105,13 +106,18 @@ def _probe(word: str, site: Path | None = None) -> Probe:
 
 
 def _package(provider: Provider) -> str:
-    """Returns name and version of the installed package that brings the provider."""
+    """Returns name and version of the installed package that brings the provider.
+
+    Several packages of ONNX Runtime may lie on the path; the one that Python imports has its
+    version.
+    """
+    imported = runtime().version
+    found = []
     for name in provider.packages:
-        try:
-            return f"{name} {metadata.version(name)}"
-        except metadata.PackageNotFoundError:
-            continue
-    return "a build of onnxruntime"
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found.append((name, metadata.version(name)))
+    found.sort(key=lambda item: item[1] != imported)
+    return " ".join(found[0]) if found else "a build of onnxruntime"
 
 
 def choose_providers(
@@ -141,6 +147,20 @@ def choose_providers(
     if words:
         return tuple(by_word[word] for word in words)
     return tuple(state for state in states if state.state == READY)
+
+
+def only_the_cpu(states: Sequence[ProviderState]) -> str:
+    """Returns a sentence on why a study runs on the CPU alone; empty where it need not.
+
+    Args:
+        states: All execution providers. What is not installed was not asked for.
+    """
+    others = [state for state in states if state.word != "cpu"]
+    broken = next((state for state in others if state.state == NO_DEVICE), None)
+    if broken is None or any(state.state == READY for state in others):
+        return ""
+    title = PROVIDERS[broken.word].title
+    return f"{title} cannot be used here, so the study runs on the CPU: {broken.reason}."
 
 
 # Instruction sets of x86 for sixteen and eight bits.

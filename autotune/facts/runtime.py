@@ -14,7 +14,7 @@ _PLACE = re.compile(
     r"(?<!\S)\S+\.(?:cc|h):[0-9]+ [^()]*\((?:[^()]|\([^()]*\))*\)"
     r"(?: const)?(?:::<lambda\([^()]*\)>)?(?: \[with [^\]]*\])? "
 )
-_CODE = re.compile(r"^\[ONNXRuntimeError\] : [0-9]+ : \w+ : ")
+_CODE = re.compile(r"^\s*\[ONNXRuntimeError\] : [0-9]+ : \w+ : ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,4 +64,5 @@ def _plugins() -> tuple[str, ...]:
 
 def without_places(message: str) -> str:
     """Returns a message of ONNX Runtime without its error code and places in its source code."""
-    return _PLACE.sub("", _CODE.sub("", message))
+    # the log has the place before the code, exceptions after it
+    return _CODE.sub("", _PLACE.sub("", _CODE.sub("", message)))

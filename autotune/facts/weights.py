@@ -55,9 +55,8 @@ _ELEMENTWISE = frozenset({"Cast", "Identity"})
 def to_initializers(model: onnx.ModelProto) -> bool:
     """Turns Constant nodes, and weights that are inputs with a default value, into initializers.
 
-    The model computes the same. An input that is no weight keeps its default value and can be fed,
-    unless every initializer is an input, as some exporters have it. External data need not be in
-    memory.
+    The model computes the same. An input with a default value can still be fed, unless every
+    initializer is an input, as some exporters have it. External data need not be in memory.
 
     Returns:
         Whether the model was changed.
@@ -74,20 +73,21 @@ def to_initializers(model: onnx.ModelProto) -> bool:
 
 
 def _constant_defaults(model: onnx.ModelProto) -> set[str]:
-    """Returns the inputs with a default value that nobody feeds: they are weights."""
+    """Returns the inputs with a default value that nobody feeds."""
     inputs = {item.name for item in model.graph.input}
     defaults = {item.name for item in model.graph.initializer if item.name in inputs}
+    if model.ir_version < _IR_OF_PLAIN_INITIALIZERS:
+        return defaults  # ONNX Runtime takes no other value for such an input
     taken_as_weights = {
         node.input[i]
         for node in all_nodes(model.graph)
         for i in _WEIGHTS_OF.get(operator_of(node), ())
         if i < len(node.input)
     }
-    if model.ir_version < _IR_OF_PLAIN_INITIALIZERS:
-        return defaults  # ONNX Runtime takes no other value for such an input
-    if len(defaults) == len(model.graph.initializer) and defaults & taken_as_weights:
-        return defaults  # the exporter made every initializer an input
-    return defaults & taken_as_weights
+    # an exporter that makes every initializer an input does not mean that they are fed; where it
+    # makes some, such as the weights of an adapter, they may be
+    is_every = len(defaults) == len(model.graph.initializer)
+    return defaults if is_every and defaults & taken_as_weights else set()
 
 
 def _without_constants(graph: onnx.GraphProto) -> bool:

@@ -52,9 +52,11 @@ class Step(Entry):
             more arguments. Raises :class:`StepRefusedError`, or whatever its tool raises, where it
             cannot. It runs in a limited child process on a private copy, and imports its tools
             only when it is called.
+        changes_interface: Whether the inputs and outputs of what it writes are not the source's.
     """
 
     run: Callable[..., None]
+    changes_interface: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

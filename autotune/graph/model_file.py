@@ -1,13 +1,15 @@
 """Model files as the steps of the graph parameters read and write them."""
 
+import heapq
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 from onnx import external_data_helper
 
-from autotune.facts.graphs import all_nodes, all_weights, operator_of
+from autotune.facts.graphs import all_graphs, all_nodes, all_weights, operator_of, taken_by
 from autotune.facts.weights import to_initializers
 from autotune.graph.entries import StepRefusedError
 
@@ -99,6 +101,21 @@ def remove_unused_weights(graph: onnx.GraphProto) -> None:
         graph.initializer.remove(item)
 
 
+def remove_unneeded(graph: onnx.GraphProto) -> None:
+    """Removes the nodes and weights of a graph in order on which no output depends."""
+    needed = {item.name for item in graph.output}
+    defaults = {item.name for item in graph.input}  # an input without its default must be fed
+    nodes = []
+    for node in reversed(graph.node):
+        if not needed.isdisjoint(filter(None, node.output)):
+            nodes.append(node)
+            needed |= taken_by(node)
+    weights = [item for item in graph.initializer if item.name in needed | defaults]
+    nodes.reverse()
+    refill(graph.node, nodes)
+    refill(graph.initializer, weights)
+
+
 def refill(field: Any, items: Sequence[Any]) -> None:
     """Makes a repeated field of a message hold these items, which may be some of its own."""
     copies = [type(item).FromString(item.SerializeToString()) for item in items]
@@ -114,14 +131,84 @@ def has_external_data(source: Path) -> bool:
     )
 
 
-def lift_constants(source: Path) -> None:
-    """Rewrites a model whose weights are in Constant nodes or inputs: they become initializers.
+def make_plain(source: Path) -> None:
+    """Rewrites a model in the form that the steps take.
 
-    Its external data stay as they are.
+    Its functions are put in the place of their calls, each node stands behind those that it takes
+    from, and weights in Constant nodes and inputs become initializers. External data stay as they
+    are.
     """
     model = onnx.load(source, load_external_data=False)
-    if to_initializers(model):
+    changed = bool(model.functions)
+    if changed:
+        model = _inlined(model)
+    for graph in all_graphs(model.graph):
+        changed |= _sort(graph)
+    changed |= _copy_constant_outputs(model.graph)
+    if to_initializers(model) or changed:
         source.write_bytes(model.SerializeToString())
+
+
+def _copy_constant_outputs(graph: onnx.GraphProto) -> bool:
+    """Makes a weight that is an output too a copy; returns whether there was one.
+
+    Tools that change the weight would change the output, or define it twice.
+    """
+    fed = {item.name for item in graph.input}
+    names = {item.name for item in graph.output} - fed
+    weights = [item for item in graph.initializer if item.name in names]
+    known = {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
+    for weight in weights:
+        output = weight.name
+        while weight.name in known | names:
+            weight.name += "_"
+        for node in all_nodes(graph):
+            node.input[:] = [weight.name if name == output else name for name in node.input]
+        graph.node.append(onnx.helper.make_node("Identity", [weight.name], [output]))
+    return bool(weights)
+
+
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Returns the model with its functions in the place of their calls."""
+    try:
+        inlined = onnx.inliner.inline_local_functions(model, convert_version=True)
+    except Exception as error:
+        raise StepRefusedError(f"its functions cannot be put in place: {error}") from error
+    known = {item.domain for item in inlined.opset_import}
+    for item in (item for function in model.functions for item in function.opset_import):
+        if item.domain not in known:
+            known.add(item.domain)
+            inlined.opset_import.append(item)
+    return inlined
+
+
+def _sort(graph: onnx.GraphProto) -> bool:
+    """Puts each node of a graph behind those that it takes from; returns whether that moved one.
+
+    ONNX Runtime opens such models, and tools go through the nodes in their order.
+    """
+    nodes = list(graph.node)
+    makers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    waits_for = [{makers[n] for n in taken_by(node) if n in makers} for node in nodes]
+    if all(max(before, default=-1) < i for i, before in enumerate(waits_for)):
+        return False
+    takers: dict[int, list[int]] = {}
+    for i, before in enumerate(waits_for):
+        for j in before:
+            takers.setdefault(j, []).append(i)
+    left = [len(before) for before in waits_for]
+    ready = [i for i, count in enumerate(left) if not count]
+    order = []
+    while ready:
+        order.append(heapq.heappop(ready))
+        for i in takers.get(order[-1], ()):
+            left[i] -= 1
+            if not left[i]:
+                heapq.heappush(ready, i)
+    if len(order) < len(nodes):
+        return False  # nodes in a circle: the tools say what is wrong
+    refill(graph.node, [nodes[i] for i in order])
+    return True
 
 
 def data_file(tensor: onnx.TensorProto) -> str | None:

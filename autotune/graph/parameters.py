@@ -172,7 +172,10 @@ _JOINED = Step(
 
 CACHES: Mapping[str, Precision] = {
     "int8": Precision(
-        run=_calls("int8_caches", "quantise"), words="caches in int8", needs=("gqa_caches",)
+        run=_calls("int8_caches", "quantise"),
+        words="caches in int8",
+        needs=("gqa_caches",),
+        changes_interface=True,
     ),
 }
 """Values of ``caches`` besides ``float``."""
@@ -235,7 +238,9 @@ _EMBEDDINGS = {
     f"{value}_embeddings": step for value, step in EMBEDDINGS.items() if isinstance(step, Step)
 }
 STEPS: Mapping[str, Step] = {
-    OUTPUTS: Step(run=_calls("kept_outputs", "keep"), words="with some outputs alone"),
+    OUTPUTS: Step(
+        run=_calls("kept_outputs", "keep"), words="with some outputs alone", changes_interface=True
+    ),
     **PASSES,
     **PRECISIONS,
     JOINED: _JOINED,

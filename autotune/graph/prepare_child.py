@@ -21,12 +21,13 @@ from autotune.facts.weights import element_count, to_initializers
 from autotune.graph.entries import StepRefusedError, not_installed
 from autotune.graph.graph_digest import graph_digest
 from autotune.graph.graph_facts import FILE, GraphFacts, ProcessorFacts, Renamed
+from autotune.graph.interface import arrays_of, give_defaults, restore, take_defaults
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import (
     LARGEST_PROTO_BYTES,
     data_file,
     has_external_data,
-    lift_constants,
+    make_plain,
     size_with_data,
 )
 from autotune.graph.parameters import STEPS, Precision
@@ -57,10 +58,12 @@ def convert(message: Message) -> GraphFacts:
 
 
 def _converted(message: Message) -> GraphFacts:
-    samples = load_samples(Path(message["samples"])) if message["samples"] else []
+    samples: Sequence[Feed] = load_samples(Path(message["samples"])) if message["samples"] else []
     shared = Intermediates(Path(message["shared"])) if message["shared"] else None
     current = Path(message["source"])
     is_external = _lift(current, shared)
+    defaults = take_defaults(current)
+    samples = [{**arrays_of(defaults), **sample} for sample in samples]
     steps = list(message["steps"])
     if is_external and not any(name in STORAGE_FORMS for name, _ in steps):
         # tools write one file: what that costs in memory must not be charged to the pass
@@ -72,21 +75,22 @@ def _converted(message: Message) -> GraphFacts:
         if i:
             shutil.rmtree(current.parent)
         current = folder / FILE
+    give_defaults(current, defaults)
     return _facts(current, size_with_data(Path(message["source"])) <= LARGEST_PROTO_BYTES)
 
 
 def _lift(source: Path, shared: Intermediates | None) -> bool:
-    """Makes initializers of all weights; returns whether some of them are stored outside the file.
+    """Gives the model the form that steps take; returns whether weights lie outside its file.
 
     External data stay as they are, under the same names.
     """
     if shared is None:
-        lift_constants(source)
+        make_plain(source)
         return has_external_data(source)
 
     def make(path: Path) -> None:
         shutil.copyfile(source, path)
-        lift_constants(path)
+        make_plain(path)
 
     shutil.copyfile(shared.file("lifted.onnx", make), source)
     answer: bool = shared.record("has_external_data", lambda: has_external_data(source))
@@ -121,6 +125,11 @@ def _apply(
         raise StepRefusedError(f"{name}: {str(error) or type(error).__name__}") from error
     if not target.is_file():
         raise StepRefusedError(f"{name}: it wrote no model")
+    if not step.changes_interface:
+        try:
+            restore(target, onnx.load(source, load_external_data=False).graph)
+        except StepRefusedError as error:
+            raise StepRefusedError(f"{name}: {error}") from error
 
 
 def look(message: Message) -> GraphFacts:

@@ -11,8 +11,14 @@ from autotune.facts.workload import Workload
 from autotune.measure.answers import Outputs
 from autotune.measure.configuration_run import FIRST_LIMITS
 from autotune.measure.memory import Usage
+from autotune.measure.parts import Origins
 from autotune.measure.replies import FirstRuns, Opened
-from autotune.measure.requests import SampleFiles, request_outputs, request_session
+from autotune.measure.requests import (
+    SampleFiles,
+    request_origins,
+    request_outputs,
+    request_session,
+)
 from autotune.process.child import Child, memory_limit
 
 _WORKER = "autotune.measure.measure_child"
@@ -34,6 +40,15 @@ class ChildSession:
         """
         save_samples(feeds, self.files.validation)
         return request_outputs(self.child, self.files, FIRST_LIMITS.of_runs(batch * len(feeds)))
+
+    def origins(self, model: Path, references: Sequence[Outputs]) -> Origins:
+        """Returns the producers of the outputs that the last feeds gave; see `request_origins`.
+
+        Args:
+            model: The model of this session.
+        """
+        limit_s = FIRST_LIMITS.of_runs(len(references))
+        return request_origins(self.child, self.files, model.absolute(), references, limit_s)
 
     def first_runs(self) -> FirstRuns:
         """Runs the timing samples in turn until the memory has settled."""

@@ -1,14 +1,14 @@
 """A run's outputs as plain arrays."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.facts.feeds import load_samples, save_samples
+from autotune.facts.feeds import Feed, load_samples, save_samples
 
 # The end of a name that `flatten` makes for a part of an output.
 _PART = re.compile(r"(\[[0-9]+\]|\.length|\.keys|\.values)'*\Z")
@@ -54,12 +54,16 @@ def _parts(name: str, value: object) -> Mapping[str, NDArray[np.generic]]:
     return {name: array.astype(str) if array.dtype == object else array}
 
 
-def save_outputs(session: Any, samples: Path, target: Path) -> None:
+def save_outputs(
+    session: Any, samples: Path, target: Path, run: Callable[[Feed], Sequence[Any]] | None = None
+) -> None:
     """Runs the samples of a file and writes their outputs, flat, to another one.
 
     Args:
         samples: The file of samples, as :func:`save_samples` writes it.
+        run: Returns the outputs of a sample; None runs the session on arrays.
     """
     names = [output.name for output in session.get_outputs()]
-    outputs = [flatten(names, session.run(None, feed)) for feed in load_samples(samples)]
+    run = run or (lambda feed: session.run(None, feed))
+    outputs = [flatten(names, run(feed)) for feed in load_samples(samples)]
     save_samples(outputs, target)

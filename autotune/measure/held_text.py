@@ -45,6 +45,7 @@ class TextJudge:
     """
 
     is_costly = True
+    only_unchanged = ""
 
     def __init__(self, references: Sequence[Outputs]) -> None:
         first = len(references) // _PARTS
@@ -150,7 +151,7 @@ def text_set(child: Child, model: Model, workload: Workload, folder: Path) -> di
         raise CannotMeasureError(
             f"{model.path.name} does not generate ({failure.kind}): "
             f"{without_places(failure.message).rstrip('.')}. `autotune inspect` shows what is fed "
-            "back; --pair past=present sets it."
+            "back; --set pair=past=present sets it."
         ) from None
     if not references or not np.isfinite(_joined(references, "nll")).all():
         raise CannotMeasureError(
@@ -166,7 +167,7 @@ def text_set(child: Child, model: Model, workload: Workload, folder: Path) -> di
         raise CannotMeasureError(
             f"{model.path.name} gives other tokens with its cache than without (by "
             f"{difference:.2g} in the logarithm of their probability): what is fed back is wrong. "
-            "`autotune inspect` shows the pairs, and --pair past=present sets them."
+            "`autotune inspect` shows the pairs, and --set pair=past=present sets them."
         )
     dimensions = workload.dimensions(model)
     judge = TextJudge(references)

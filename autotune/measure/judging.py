@@ -25,6 +25,7 @@ from autotune.measure.answers import Metric, OutputMismatchError, Outputs, compa
 from autotune.measure.child_session import ChildSession, child_session
 from autotune.measure.companions import Case, Companions, compare_companions
 from autotune.measure.outcome import Fidelity
+from autotune.measure.parts import Origins
 from autotune.measure.requests import samples_of
 from autotune.measure.sample_sets import UNOPTIMISED
 from autotune.measure.sequential import BEYOND, UNDECIDED, WITHIN, Drop, look, looks_at
@@ -111,6 +112,7 @@ class _Seen:
     error: float = 0.0
     samples: list[WorstSample] = field(default_factory=list)
     companions: list[Companions] = field(default_factory=list)
+    origins: Origins | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +126,7 @@ class AllSamples:
         inputs: Names of the inputs that are stacked to batches.
         cases: The ways to call the model that are compared, samples alone first.
         limit_s: How long a judgement may take; its first look is taken in any case.
+        fewest: With fewer samples than this none is judged.
     """
 
     model: Model
@@ -136,6 +139,7 @@ class AllSamples:
     limit_s: float
     clock_s: Callable[[], float] = field(default=time.monotonic)
     seed: int = 0
+    fewest: int = FEWEST_SAMPLES
 
     def judge(
         self, subject: JudgedConfiguration, on_step: Callable[[int, int], None] = lambda *_: None
@@ -209,8 +213,10 @@ class AllSamples:
                 # the error is that of so many samples, so the last few go with some before them
                 numbers = order[max(0, end - _CHUNK) : end]
                 references = self._outputs(exact, numbers, 1)
+                if seen.origins is None:
+                    seen.origins = exact.origins(self.model.path, references)
                 outputs = self._outputs(session, numbers, batch)
-                fidelity = compare(references, outputs)
+                fidelity = compare(references, outputs, seen.origins)
                 if not math.isfinite(fidelity.error):
                     raise OutputMismatchError("an output is too far off for a finite error")
                 seen.error = max(seen.error, fidelity.error)
@@ -237,7 +243,7 @@ class AllSamples:
 
         There are none where the samples are few, or generated.
         """
-        if self.workload.source != "user" or len(self.workload.feeds) < FEWEST_SAMPLES:
+        if self.workload.source != "user" or len(self.workload.feeds) < self.fewest:
             return []
         seen = {id(feed) for feed in self.workload.calibration}
         feeds = self.workload.feeds

@@ -20,12 +20,12 @@ from autotune.deploy.placement import placement_of
 from autotune.deploy.providers import provider_named
 from autotune.deploy.records import read
 from autotune.deploy.session import SessionConfig
-from autotune.facts.feeds import Feed, load_samples
+from autotune.facts.feeds import Feed, load_samples, save_samples
 from autotune.measure import memory
 from autotune.measure.device_memory import DeviceMemory
 from autotune.measure.flatten import save_outputs
-from autotune.measure.replies import Done, FirstRuns, Opened, SliceTimes
-from autotune.measure.runs import Runs, runs_of
+from autotune.measure.replies import Done, FirstRuns, Opened, Producers, SliceTimes
+from autotune.measure.runs import CapturedAnswers, Runs, runs_of
 from autotune.process.child_end import Handler, Message, serve
 
 if TYPE_CHECKING:  # threads are imported where there are several clients
@@ -53,6 +53,7 @@ class Worker:
         self._runs: dict[int, Runs] = {}  # by client
         self._plan: Plan | None = None
         self._device, self._device_id = "cpu", 0
+        self._captured: SessionConfig | None = None  # of a session that replays captured graphs
         self._device_memory: DeviceMemory | None = None
         self._feeds: list[Feed] = []
         self._others: Sequence[Feed] = []
@@ -68,6 +69,7 @@ class Worker:
             "first_runs": self.first_runs,
             "held": self.held,
             "answers": self.answers,
+            "producers": self.producers,
             "slice": self.time_slice,
             "burst": self.burst,
             "part": self.part,
@@ -90,6 +92,7 @@ class Worker:
             self._device = provider_named(config.accelerator).device
             chosen = dict(config.providers)[config.accelerator]
             self._device_id = int(chosen.get("device_id", 0))
+            self._captured = config if config.captures_graphs else None
         if self._device != "cpu":
             self._device_memory = DeviceMemory.start()
         self._kept_blocks = memory.live_through(message["history"])
@@ -199,7 +202,10 @@ class Worker:
         """Runs other samples and writes the outputs to a file, for the parent to compare."""
         samples, target = Path(message["samples"]), Path(message["to"])
         if self._plan is None:
-            save_outputs(self._sessions[0], samples, target)
+            session, run = self._sessions[0], None
+            if self._captured is not None:
+                run = CapturedAnswers(session, self._captured, self._device, self._device_id).run
+            save_outputs(session, samples, target, run)
         else:
             from autotune.measure.generation import save_rated_text
 
@@ -207,6 +213,16 @@ class Worker:
             windows = load_samples(samples)[first:end]
             save_rated_text(self._sessions[0], self._plan, self._feeds[0], windows, target)
         return Done()
+
+    def producers(self, message: Message) -> Producers:
+        """Returns the producers of a model's outputs; writes the number of that of each element."""
+        from autotune.measure.producers import numbers_of_elements
+
+        samples = load_samples(Path(message["samples"]))
+        chosen = [samples[number] for number in message["numbers"]]
+        producers, numbers = numbers_of_elements(Path(message["model"]), chosen)
+        save_samples(numbers, Path(message["to"]))
+        return Producers(of_outputs=producers)
 
     def time_slice(self, message: Message) -> SliceTimes:
         """Runs for a short while; returns every run's time and the CPU time of all threads.
@@ -278,7 +294,9 @@ class Worker:
         if client not in self._runs:
             session = self._sessions[client % len(self._sessions)]
             if self._plan is None:
-                self._runs[client] = runs_of(session, self._feeds, self._device, self._device_id)
+                self._runs[client] = runs_of(
+                    session, self._feeds, self._device, self._device_id, self._captured
+                )
             else:
                 from autotune.measure.generation import GenerationRuns
 

@@ -153,7 +153,7 @@ class DuetMeasurer:
     ) -> Outcome:
         began = time.monotonic()
         try:
-            path = self._configuration_files.path(configuration)
+            path, sha256 = self._configuration_files.file(configuration)
         except PreparationError as error:
             return Failure(kind=error.kind, phase="prepare", message=error.message)
         prepare_s = time.monotonic() - began
@@ -170,13 +170,15 @@ class DuetMeasurer:
             sessions=sessions,
             site=site_of(configuration.runtime),
             answers=_answers_name(configuration),
+            is_unchanged=is_unchanged(configuration),
         )
         if is_dominated is not never_dominated:  # in a search, where something comes in between:
             # it imports its packages while the trial is stored and the next file is made
             self._next = self._next_worker()
         if isinstance(outcome, Failure):
             return outcome
-        return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
+        spent_s = {"prepare": prepare_s, **outcome.spent_s}
+        return replace(outcome, spent_s=spent_s, files_sha256=sha256)
 
     def canonical(self, configuration: Configuration) -> Configuration:
         """Returns the first configuration so far that opens the same session on the same graph."""
@@ -194,6 +196,7 @@ class DuetMeasurer:
         sessions: str = SHARED,
         site: Path | None = None,
         answers: str = "",
+        is_unchanged: bool | None = None,
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
@@ -201,7 +204,13 @@ class DuetMeasurer:
             batch: Samples of a run; None means the baseline's.
             answers: The same for all that differ in threads, memory and storage alone; empty where
                 that is not known.
+            is_unchanged: Whether its graph is the model's own; if None, whether it is its file.
         """
+        judge = self._sets[batch or self._smallest].judge
+        if is_unchanged is None:
+            is_unchanged = path == self._model.path.absolute()
+        if judge.only_unchanged and not is_unchanged:
+            return Failure(kind="wrong_answers", phase="answers", message=judge.only_unchanged)
         reference = self._running_reference()
 
         def play(run: ConfigurationRun) -> Measurement:
@@ -309,11 +318,17 @@ class DuetMeasurer:
                 message = request_of_config(config, samples.files)
                 child.request(message, limits.load_s, Done)
                 outputs = request_outputs(child, samples.files, limits.run_s)
-                return samples.judge.compare(outputs)
+                fidelity = samples.judge.compare(outputs)
             except ChildFailure as fault:
                 return Failure(kind=fault.kind, phase="answers", message=fault.message)
             except OutputMismatchError as mismatch:
                 return Failure(kind="wrong_answers", phase="answers", message=str(mismatch))
+        if samples.judge.only_unchanged and not is_unchanged(
+            Configuration.of(written.configuration)
+        ):
+            reason = samples.judge.only_unchanged
+            return Failure(kind="wrong_answers", phase="answers", message=reason)
+        return fidelity
 
     def rescale(self, reference_ms: float) -> None:
         """Takes another latency of the baseline to multiply ratios with."""
@@ -390,6 +405,11 @@ class DuetMeasurer:
     def _smallest(self) -> int:
         """The baseline's batch size."""
         return next(iter(self._sets))
+
+
+def is_unchanged(configuration: Configuration) -> bool:
+    """Returns whether a configuration opens the model's own graph, however its weights lie."""
+    return configuration.graph.to_json().keys() <= WITHOUT_ANSWERS
 
 
 def _answers_name(configuration: Configuration) -> str:

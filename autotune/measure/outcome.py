@@ -39,9 +39,11 @@ class Fidelity:
         drop: By how much the metric is below that of the unoptimised model's outputs.
         coverage: How much the comparison proves; None where an earlier version measured.
         perplexity: That of held text, for a decoder, whose error is its rise; None for others.
-        errors: The error of each output on each validation sample, three digits of it, the worst
-            outputs first; None where a sample lacks the output. Empty where an earlier version
+        errors: The error of each part of an output on each validation sample, three digits of it,
+            the worst first; None where a sample lacks the output. Empty where an earlier version
             measured.
+        worst_part: The part of an output that `error` is that of, in words; empty where there is
+            one part only, which is not lost.
     """
 
     error: Amount
@@ -54,6 +56,7 @@ class Fidelity:
     coverage: Coverage | None = None
     perplexity: Amount | None = None
     errors: Mapping[str, tuple[Amount | None, ...]] = field(default_factory=dict)
+    worst_part: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +153,7 @@ class Measurement:
             sees it, and percentiles are those of the runs of all clients.
         mean_ms: With several clients the mean latency by the clock in quiet time slices; None with
             one.
+        files_sha256: Digest of the model's files; None where a session was measured by itself.
         generated: The times of a decoder's generations, whose latency is that of a token; None
             where a sample is run as it is.
     """
@@ -180,6 +184,7 @@ class Measurement:
     clients: PositiveWhole = 1
     mean_ms: Positive | None = None
     generated: Generated | None = None
+    files_sha256: str | None = None
 
     @property
     def tokens_per_s(self) -> float | None:

@@ -3,11 +3,19 @@
 The child is :mod:`autotune.measure.measure_child`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.placement import Placement
-from autotune.deploy.records import MeasuredAmount, MeasuredPositive, PositiveWhole, Several, Whole
+from autotune.deploy.records import (
+    MeasuredAmount,
+    MeasuredPositive,
+    PositiveWhole,
+    Several,
+    Text,
+    Whole,
+)
 from autotune.measure.device_memory import DeviceUsage
 from autotune.measure.memory import Usage
 
@@ -71,3 +79,26 @@ class SliceTimes:
 
     run_ns: Several[PositiveWhole]
     cpu_ns: Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Producer:
+    """A node that makes elements of an output.
+
+    Attributes:
+        number: Its number among those of all outputs, from 1.
+        tensor: The name of what it makes.
+        operator: Its type; ``Sigmoid`` for products of sigmoids too. Empty for an input of the
+            model and a weight.
+    """
+
+    number: Whole
+    tensor: Text
+    operator: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Producers:
+    """The reply to ``producers``: the producers of each output of a model."""
+
+    of_outputs: Mapping[str, tuple[Producer, ...]]

@@ -22,8 +22,12 @@ from autotune.facts.feeds import load_samples, save_samples
 from autotune.facts.workload import TIMING_SAMPLES, Workload
 from autotune.measure.answers import OutputMismatchError, Outputs
 from autotune.measure.flatten import output_of
-from autotune.measure.replies import Done, Opened
+from autotune.measure.parts import UNKNOWN, Origins
+from autotune.measure.replies import Done, Opened, Producers
 from autotune.process.child import Child, ChildFailure
+
+# The elements of an output lie in one order for all of its shapes, or in too many to know them all.
+_MOST_SHAPES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +171,34 @@ def request_outputs(
     if files.batch is None or files.batch == 1:
         return outputs
     return samples_of(outputs, files.batch, files.validated)
+
+
+def request_origins(
+    child: Child, files: SampleFiles, model: Path, references: Sequence[Outputs], limit_s: float
+) -> Origins:
+    """Returns the producers of the outputs of a model, as `child` finds them in its graph.
+
+    Of samples whose outputs have the same shapes, one is run. Nothing is known of a model that
+    `child` cannot read.
+
+    Args:
+        references: The outputs of the validation samples.
+    """
+    shapes = [{name: array.shape for name, array in each.items()} for each in references]
+    chosen = [number for number, own in enumerate(shapes) if own not in shapes[:number]]
+    files.outputs.unlink(missing_ok=True)
+    request = {
+        "do": "producers",
+        "model": str(model),
+        "samples": str(files.validation),
+        "numbers": chosen[:_MOST_SHAPES],
+        "to": str(files.outputs),
+    }
+    try:
+        producers = child.request(request, limit_s, Producers)
+        return Origins.of(producers.of_outputs, read_outputs(files.outputs))
+    except ChildFailure:
+        return UNKNOWN
 
 
 def read_outputs(path: Path) -> list[dict[str, NDArray[np.generic]]]:

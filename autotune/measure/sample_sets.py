@@ -19,10 +19,14 @@ from autotune.measure.answers import (
     Outputs,
     compare,
     coverage_of,
-    incomparable,
 )
 from autotune.measure.configuration_run import FIRST_LIMITS
-from autotune.measure.requests import SampleFiles, request_outputs, request_session
+from autotune.measure.requests import (
+    SampleFiles,
+    request_origins,
+    request_outputs,
+    request_session,
+)
 from autotune.process.child import Child, ChildFailure
 
 UNOPTIMISED = SessionConfig(options={"graph_optimization_level": "ORT_DISABLE_ALL"})
@@ -77,12 +81,10 @@ def sample_sets(
             f"{without_places(failure.message).rstrip('.')}. Give real ones with --data, "
             "or their sizes with --shape."
         ) from None
-    if reason := incomparable(references):
-        raise CannotMeasureError(
-            f"the answers of {model.path.name} cannot be compared on these inputs: "
-            f"{reason}. Give other inputs with --data."
-        )
+    if not references[0]:
+        raise CannotMeasureError(f"{model.path.name} has no outputs, so its answers are unknown.")
     repeat_error = _repeat_error(model, references, repeated, max_error)
+    origins = request_origins(child, single, model.path.absolute(), references, limit_s)
     named = workload.dimensions(model)
     sets = {}
     for size in batching.sizes if batching else (1,):
@@ -93,7 +95,8 @@ def sample_sets(
             answers = _batch_answers(child, model, files)
             _check_batch(model, size, references, answers, repeat_error)
             dimensions = batching.dimensions(named, size)
-        judge = OutputJudge(answers, workload.judged, metric, coverage_of(answers, repeat_error))
+        coverage = coverage_of(answers, repeat_error)
+        judge = OutputJudge(answers, workload.judged, metric, coverage, origins)
         sets[size] = SampleSet(files=files, dimensions=dimensions, judge=judge)
     return sets
 

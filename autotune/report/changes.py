@@ -105,9 +105,10 @@ def nearest(result: StudyResult) -> list[str]:
     # what costs no time is named before what saves more
     leanest = min(exact, key=lambda m: (_is_slower(m), m.evidence.peak_memory_mib), default=None)
     speed = "throughput" if result.clients > 1 else "latency"
-    found = [f"Nearest in {speed}: {_beside(fastest)}."] if fastest is not leanest else []
+    default = result.baseline
+    found = [f"Nearest in {speed}: {_beside(fastest, default)}."] if fastest is not leanest else []
     if leanest is not None:
-        found.append(f"Less memory with the same answers: {_beside(leanest)}.")
+        found.append(f"Less memory with the same answers: {_beside(leanest, default)}.")
         if leanest in result.members:
             command = f"autotune pick {result.folder} --trial {leanest.trial}"
             found.append(f"To use it: {command}")
@@ -116,12 +117,9 @@ def nearest(result: StudyResult) -> list[str]:
 
 def memory_change(member: Member) -> float:
     """Returns how much more memory it needs than the default, relative; 0 within the noise."""
-    evidence, gain = member.evidence, member.gains.get("peak_memory_mib")
-    own, default = evidence.peak_memory_mib, evidence.baseline_peak_memory_mib
-    floor = evidence.memory_noise_floor
-    if floor is None or gain is None:
-        change = own / default - 1 if default else 0.0
-        return change if abs(change) >= SMALLEST_GAIN else 0.0
+    gain, floor = member.evidence.gains.get("peak_memory_mib"), member.evidence.memory_noise_floor
+    if gain is None:
+        return 0.0
     is_other = is_gain(gain, floor) or is_loss(gain, floor)
     return 1 / gain.value - 1 if is_other else 0.0
 
@@ -167,10 +165,10 @@ def _is_slower(member: Member) -> bool:
     return member.evidence.speedup.value < 1 - _MAY_COST
 
 
-def _beside(member: Member) -> str:
+def _beside(member: Member, baseline: Member) -> str:
     """Returns a member in numbers relative to the default, and in words."""
     evidence = member.evidence
-    memory = evidence.peak_memory_mib / (evidence.baseline_peak_memory_mib or math.inf)
+    memory = evidence.peak_memory_mib / (baseline.evidence.peak_memory_mib or math.inf)
     return (
         f"trial {member.trial}, {_times(evidence.speedup)}, {memory:.2f} of the memory: "
         f"{member.words}"

@@ -10,7 +10,7 @@ from autotune.report.text import interval, latency, memory, percent, without_con
 from autotune.report.view import BLANK, Block, Line, Table, View
 from autotune.results.compare import Compared, Comparison
 from autotune.results.gate import Verdict, exit_code
-from autotune.results.score import slower_by_up_to
+from autotune.results.score import is_leaner, slower_by_up_to
 from autotune.search.objective import TOKENS
 
 _INPUTS = {"user": "your inputs", "generated": "generated inputs"}
@@ -21,8 +21,8 @@ def view_comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> View
     """Returns the verdicts, then the numbers of all configurations beside the baseline's."""
     blocks: list[Block] = list(map(_verdict, verdicts))
     if comparison.configs:
-        first = comparison.configs[0].score
-        rounds = max(config.score.rounds for config in comparison.configs)
+        first = comparison.configs[0].numbers
+        rounds = max(config.numbers.rounds for config in comparison.configs)
         blocks += [
             BLANK,
             _comparison_table(comparison),
@@ -65,18 +65,18 @@ def _since_it_was_tuned(config: Compared) -> Iterator[Line]:
     elif not then.same_answers:
         yield Line(
             f"The answers have changed: the error was {then.error:.2g} and is "
-            f"{config.score.error:.2g}.",
+            f"{config.numbers.error:.2g}.",
             "warning",
         )
 
 
 def _comparison_table(comparison: Comparison) -> Table:
     """Returns a row for the baseline and one for each configuration."""
-    generates = TOKENS in comparison.baseline.score.values
+    generates = TOKENS in comparison.baseline.numbers.values
     has_clients = comparison.clients > 1 and not generates
 
     def cells(config: Compared) -> list[str]:
-        own, is_baseline = config.score, config is comparison.baseline
+        own, is_baseline = config.numbers, config is comparison.baseline
         rate = own.values[TOKENS] if generates else config.throughput_per_s
         speed = f"{rate:.4g}" if has_clients or generates else latency(own.latency_ms)
         gain = f"{own.speedup.value:.2f} ({interval(own.speedup)})"
@@ -87,8 +87,8 @@ def _comparison_table(comparison: Comparison) -> Table:
             "1" if is_baseline else gain,
             *(seen if has_clients else []),
             *([_percentile(own.values.get("ttft_ms"))] if generates else []),
-            memory(own.peak_memory_mib, own.peak_memory_interval),
-            "" if is_baseline else f"{own.error:.1g}",
+            memory(own.peak_memory_mib, own.peak_memory_interval_mib),
+            f"{own.error:.1g}" if comparison.untouched and not is_baseline else "",
             "baseline" if is_baseline else _in_short(config),
         ]
 
@@ -104,11 +104,11 @@ def _comparison_table(comparison: Comparison) -> Table:
 
 def _in_short(config: Compared) -> str:
     """Returns how the configuration's speed and memory compare with the baseline's, in words."""
-    own = config.score
+    own = config.numbers
     speed = "faster" if own.significant else "slower" if config.slower else "as fast"
-    if own.leaner and speed == "as fast" and (loss := slower_by_up_to(own.speedup)):
+    if is_leaner(own) and speed == "as fast" and (loss := slower_by_up_to(own.speedup)):
         speed = f"slower by up to {percent(loss)}"
-    return f"{speed}, less memory" if own.leaner else speed
+    return f"{speed}, less memory" if is_leaner(own) else speed
 
 
 def _clients_remarks(comparison: Comparison) -> list[Line]:
@@ -119,14 +119,14 @@ def _clients_remarks(comparison: Comparison) -> list[Line]:
         "once. Throughput is that of all; latencies are those that a client sees."
     )
     rows = (comparison.baseline, *comparison.configs)
-    is_short = not all("p99_ms" in row.score.values for row in rows)
+    is_short = not all("p99_ms" in row.numbers.values for row in rows)
     return [Line(words), *([Line(_TOO_FEW)] if is_short else [])]
 
 
 def _batches(comparison: Comparison) -> list[Line]:
     """Returns how many samples the runs of configurations have, where some have batches."""
     rows = (comparison.baseline, *comparison.configs)
-    sizes = {row.name: row.score.batch for row in rows}
+    sizes = {row.name: row.numbers.batch for row in rows}
     if not any(sizes.values()):
         return []
     listed = ", ".join(f"{name}: {size}" for name, size in sizes.items())
@@ -136,13 +136,13 @@ def _batches(comparison: Comparison) -> list[Line]:
 def _answers(comparison: Comparison) -> list[Line]:
     """Returns sentences on the inputs and the model by which the answers were compared."""
     remarks = []
-    if comparison.configs:
+    if comparison.configs and comparison.untouched:
         remarks.append(Line(f"Errors are measured on {_INPUTS[comparison.error_data]}."))
-        remarks += coverage_remarks(comparison.configs[0].score.coverage)
+        remarks += coverage_remarks(comparison.configs[0].numbers.coverage)
     if not comparison.untouched:
         words = (
-            f"No study beside the config names the original model as it was, so "
-            f"{comparison.model} takes its place. Name the original model with --model."
+            "The answers were not compared: no study beside the config names the original model as "
+            "it was. Name it with --model."
         )
         remarks.append(Line(words, "warning"))
     return remarks

@@ -20,6 +20,9 @@ def view_check(check: Check, config: str) -> View:
     ]
     if check.steps:
         found.append(Line(f"Its model differs from the untouched one by {', '.join(check.steps)}."))
+    if check.fixed:
+        sizes = ", ".join(f"{name} = {size}" for name, size in check.fixed.items())
+        found.append(Line(f"It takes {sizes} only.", "warning"))
     if check.tuned_for:
         found.append(Line(f"It was {check.tuned_for}."))
     if check.refusal:
@@ -30,7 +33,8 @@ def view_check(check: Check, config: str) -> View:
     if check.differences:
         found.append(Line(f"It was tuned elsewhere: {'; '.join(check.differences)}."))
     if check.adapted:
-        found.append(Line(f"Here it is {check.adapted}."))
+        found.append(Line(f"Here {check.adapted}."))
+    found += lines(*check.calls)
     return View(blocks=[*found, Line(check.outcome)], data=data)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from autotune.deploy.config import Coverage, Evidence, ProviderEvidence, RequiredRuntime
+from autotune.deploy.config import Coverage, Numbers, ProviderEvidence, RequiredRuntime
 from autotune.deploy.fitting import install_command
 from autotune.deploy.options import OWN, RUNTIME
 from autotune.deploy.providers import CPU, PROVIDERS, Provider
@@ -26,7 +26,15 @@ def coverage_remarks(coverage: Coverage | None) -> Iterator[Line]:
     """Yields a sentence for each reason why the comparison of the answers proves little."""
     if coverage is None:
         return
-    if names := coverage.constant_outputs:
+    if nothing := coverage.uncompared_outputs:
+        listed = ", ".join(f"'{printable(name)}'" for name in nothing[:_MOST_NAMES])
+        yield Line(
+            f"Nothing could be compared in {listed}: empty, or without a finite number, in all "
+            f"{coverage.samples} samples. Only an unchanged graph could be selected. Give samples "
+            "in which the model finds something with --data.",
+            "warning",
+        )
+    if names := [n for n in coverage.constant_outputs if n not in coverage.uncompared_outputs]:
         listed = ", ".join(f"'{printable(name)}'" for name in names[:_MOST_NAMES])
         if len(names) > _MOST_NAMES:
             listed += f" and {len(names) - _MOST_NAMES} more"
@@ -36,7 +44,7 @@ def coverage_remarks(coverage: Coverage | None) -> Iterator[Line]:
             "answers proves little. Give other inputs with --data.",
             "warning",
         )
-    if coverage.share < 1:
+    if 0 < coverage.share < 1:
         yield Line(
             f"{100 * (1 - coverage.share):.2g} % of the numbers in the outputs were not compared: "
             "they are NaN or infinite in the unoptimised model.",
@@ -83,7 +91,7 @@ def runtime_remarks(result: StudyResult) -> Iterator[Line]:
     first = find(result.objectives)[0]
 
     def best_of(members: Sequence[Member]) -> Member:
-        return min(members, key=lambda member: first.cost(member.values[first.name]))
+        return min(members, key=lambda member: first.cost(member.evidence.values[first.name]))
 
     has_other = _runtime(result.best) != OWN
     other = result.best if has_other else best_of(others)
@@ -177,7 +185,7 @@ def _copies(measured: ProviderEvidence) -> str:
     )
 
 
-def _loading(provider: Provider, evidence: Evidence, measured: ProviderEvidence) -> Iterator[Line]:
+def _loading(provider: Provider, evidence: Numbers, measured: ProviderEvidence) -> Iterator[Line]:
     if measured.cached_load_ms is None:
         return
     yield Line(

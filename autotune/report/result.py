@@ -13,7 +13,7 @@ from autotune.report.remarks import (
     runtime_remarks,
     served,
 )
-from autotune.report.text import generation, interval, latency, memory, percent
+from autotune.report.text import generation, interval, latency, memory, percent, printable
 from autotune.report.view import BLANK, Block, Line, Table, View
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import slower_by_up_to
@@ -132,7 +132,14 @@ def effects(result: StudyResult, *, has_unclear: bool = False) -> Table:
 
 
 def _first_line(result: StudyResult) -> list[Line]:
-    return [Line(headline(result), "good"), BLANK]
+    """Returns the headline, and beside it what the inputs take from it."""
+    lines = [Line(headline(result), "good")]
+    if result.error_data != "user" and result.best is not result.baseline:
+        lines.append(Line("No real input was seen; --data brings yours.", "warning"))
+    lines += [
+        Line(f"{sentence[0].upper()}{sentence[1:]}.", "warning") for sentence in result.warnings
+    ]
+    return [*lines, BLANK]
 
 
 def _answer(result: StudyResult, members: Sequence[Member], *, is_short: bool) -> list[Block]:
@@ -213,8 +220,8 @@ def _further(result: StudyResult) -> list[Objective]:
 
 def _change(result: StudyResult, objective: Objective) -> str:
     """Returns how a further objective of the chosen member compares with the default."""
-    value = result.best.values[objective.name]
-    baseline = result.baseline.values[objective.name]
+    value = result.best.evidence.values[objective.name]
+    baseline = result.baseline.evidence.values[objective.name]
     return f"{value / baseline:.2f} of its {objective.heading}"
 
 
@@ -252,7 +259,7 @@ def _front(result: StudyResult, members: Sequence[Member], *, is_short: bool) ->
             *(served_as if has_clients else [f"{about}{latency(evidence.latency_ms)}"]),
             "1" if member is result.baseline else speedup,
             about + memory(evidence.peak_memory_mib, peak_interval),
-            *(f"{about}{member.values[objective.name]:.4g}" for objective in further),
+            *(f"{about}{member.evidence.values[objective.name]:.4g}" for objective in further),
             f"{evidence.error:.1g}",
             _description(member),
         ]
@@ -340,13 +347,16 @@ def _held_sentence(result: StudyResult) -> str:
 def _answers_sentence(result: StudyResult) -> str:
     """Returns how right the answers are, in a sentence."""
     best, limit = result.best.evidence, result.limits["max_error"]
-    data = "your" if best.error_data == "user" else "generated"
+    data = "your" if result.error_data == "user" else "generated"
     if best.tokens_per_s is not None:
         rise = f"perplexity {percent(best.error)} above the unoptimised model's"
-        text = "your text" if best.error_data == "user" else "text that it wrote itself"
+        text = "your text" if result.error_data == "user" else "text that it wrote itself"
         same = "" if best.agreement is None else f"; equal tokens {percent(best.agreement)}"
         return f"Answers: {rise} (limit {percent(limit or 0)}) on {text}{same}."
-    words = f"Answers: error {best.error:.1g}" + (f" (limit {limit:g})" if limit else "")
+    words = f"Answers: error {best.error:.1g}"
+    if best.worst_part:
+        words += f" of {printable(best.worst_part)}"
+    words += f" (limit {limit:g})" if limit else " (no limit: the metric decides)"
     words += f" on {data} inputs"
     if best.agreement is not None:
         words += f"; top-1 agreement {percent(best.agreement)}"

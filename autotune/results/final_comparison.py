@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import Interval, Numbers
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import (
     FINAL_COMPARISON,
@@ -22,7 +22,13 @@ from autotune.measure.outcome import (
     Measurer,
     Outcome,
 )
-from autotune.results.score import MAY_COST, SMALLEST_GAIN, Score, score
+from autotune.results.score import (
+    MAY_COST,
+    SMALLEST_GAIN,
+    may_be_leaner,
+    may_be_slower,
+    numbers_of,
+)
 from autotune.search import pareto
 from autotune.search.objective import (
     SPEEDS,
@@ -98,12 +104,12 @@ class Budget:
         return left_s * self._measurements / self._measuring_s
 
 
-IsSettled = Callable[[int, Mapping[int, Score], Sequence[Objective]], bool]
-"""Called with the number of an entrant, the scores of all that compete and the objectives: would
+IsSettled = Callable[[int, Mapping[int, Numbers], Sequence[Objective]], bool]
+"""Called with the number of an entrant, the numbers of all that compete and the objectives: would
 more rounds of this entrant change nothing?"""
 
 
-def is_settled(number: int, scores: Mapping[int, Score], objectives: Sequence[Objective]) -> bool:
+def is_settled(number: int, scores: Mapping[int, Numbers], objectives: Sequence[Objective]) -> bool:
     """Returns whether more rounds would change nothing.
 
     Either the entrant's speed-up is known to 1 %, and so are its other gains as far as they matter,
@@ -121,17 +127,17 @@ def is_settled(number: int, scores: Mapping[int, Score], objectives: Sequence[Ob
     )
 
 
-def _needs_proof(entrant: Score, objectives: Sequence[Objective]) -> bool:
+def _needs_proof(entrant: Numbers, objectives: Sequence[Objective]) -> bool:
     """Returns whether what it saves may have it chosen while its speed is not known well enough."""
     saves = (
-        entrant.may_be_leaner if o.name == "peak_memory_mib" else entrant.gains[o.name].low > 1
+        may_be_leaner(entrant) if o.name == "peak_memory_mib" else entrant.gains[o.name].low > 1
         for o in objectives
         if o.name not in SPEEDS
     )
-    return entrant.may_be_slower and any(saves)
+    return may_be_slower(entrant) and any(saves)
 
 
-def are_known(entrant: Score, objectives: Sequence[Objective]) -> bool:
+def are_known(entrant: Numbers, objectives: Sequence[Objective]) -> bool:
     """Returns whether the gains beside speed and memory are known.
 
     Each is known if it surely is a gain, or none, or to within the objective's tolerance. A load or
@@ -149,7 +155,7 @@ def _is_known(gain: Interval, tolerance: float) -> bool:
     return is_decided or gain.high - gain.low <= 2 * tolerance * gain.value
 
 
-def _dominates(one: Score, other: Score, objectives: Sequence[Objective]) -> bool:
+def _dominates(one: Numbers, other: Numbers, objectives: Sequence[Objective]) -> bool:
     """Returns whether `other` may be better in no objective, and surely is worse in one.
 
     Memory is compared by its peaks, and all else by intervals.
@@ -207,14 +213,15 @@ FINAL = RoundsPlan(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finalist(Score):
-    """The score of one trial of a study in the final comparison.
+class Finalist:
+    """One trial of a study in the final comparison.
 
     Attributes:
         measurements: What was measured of it, round by round from the first one on.
     """
 
     trial: Trial
+    numbers: Numbers
     measurements: tuple[Measurement, ...] = ()
 
 
@@ -257,9 +264,11 @@ def compare_finalists(
     )
     return [
         Finalist(
-            **vars(entrant), trial=trials[number], measurements=tuple(rounds.measurements(number))
+            trial=trials[number],
+            numbers=own,
+            measurements=tuple(rounds.measurements(number)),
         )
-        for number, entrant in rounds.play().items()
+        for number, own in rounds.play().items()
     ]
 
 
@@ -323,8 +332,8 @@ class Rounds:
         self._done = 0
         self._in_vain = 0
 
-    def play(self) -> dict[int, Score]:
-        """Returns the score of each entrant that never failed, the default first.
+    def play(self) -> dict[int, Numbers]:
+        """Returns the numbers of each entrant that never failed, the default first.
 
         One that left after the first of several rounds has none.
 
@@ -346,10 +355,10 @@ class Rounds:
             ]
         )
 
-    def beside(self, number: int, other: int) -> Score:
-        """Returns the score of an entrant beside that of another one, by the rounds of both."""
+    def beside(self, number: int, other: int) -> Numbers:
+        """Returns the numbers of an entrant beside those of another one, by the rounds of both."""
         field = self._measurements.values()
-        return score(self._measurements[number], self._measurements[other], field)
+        return numbers_of(self._measurements[number], self._measurements[other], field)
 
     def measurements(self, number: int) -> Sequence[Measurement]:
         """Returns the measurements of an entrant, round by round from the first one on."""
@@ -475,7 +484,7 @@ class Rounds:
             outcome.is_undisturbed and isinstance(complete(outcome, self.objectives), Measurement)
         )
 
-    def _scores(self, numbers: Sequence[int]) -> dict[int, Score]:
+    def _scores(self, numbers: Sequence[int]) -> dict[int, Numbers]:
         base = self._measurements[self._baseline]
         field = self._measurements.values()
-        return {number: score(self._measurements[number], base, field) for number in numbers}
+        return {number: numbers_of(self._measurements[number], base, field) for number in numbers}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import Interval, Numbers
 from autotune.deploy.options import Value
 from autotune.graph.parameters import GRAPH_PARAMETERS, OPTIONS, PRECISIONS
 from autotune.measure.outcome import SIMPLIFICATION, Failure, Measurer
@@ -29,11 +29,13 @@ from autotune.results.final_comparison import (
 from autotune.results.score import (
     MAY_LOSE,
     SMALLEST_GAIN,
-    Score,
     factor_of,
     finite,
     is_gain,
+    is_larger,
+    is_leaner,
     is_not_slower,
+    is_surely_worse,
     on_scale,
 )
 from autotune.results.selection import select
@@ -204,12 +206,12 @@ def unfinished(winner: Finalist) -> Simplification:
     )
 
 
-def _is_clear(number: int, scores: Mapping[int, Score], objectives: Sequence[Objective]) -> bool:
-    """Returns whether it is known if a change matters, by the score of the winner without it."""
+def _is_clear(number: int, scores: Mapping[int, Numbers], objectives: Sequence[Objective]) -> bool:
+    """Returns whether it is known if a change matters, by the numbers of the winner without it."""
     without = scores[number]
     if abs(math.log(without.speedup.value)) > _CLEARLY:
         return True
-    other_memory = without.leaner or without.larger
+    other_memory = is_leaner(without) or is_larger(without)
     if other_memory and abs(math.log(without.gains["peak_memory_mib"].value)) > _CLEARLY:
         return True
     if without.rounds < ENOUGH_ROUNDS or not are_known(without, objectives):
@@ -218,8 +220,8 @@ def _is_clear(number: int, scores: Mapping[int, Score], objectives: Sequence[Obj
     return speedup.value <= 1 + SMALLEST_GAIN or is_gain(speedup)
 
 
-def _is_known(reduced: Sequence[Score]) -> bool:
-    """Returns whether it is known if the reduced config is slower than another, by its scores."""
+def _is_known(reduced: Sequence[Numbers]) -> bool:
+    """Returns whether it is known if the reduced config is slower than another, by its numbers."""
     is_slower = any(score.speedup.high < 1 - MAY_LOSE for score in reduced)
     is_known = is_slower or all(is_not_slower(score.speedup) for score in reduced)
     return is_known and reduced[0].rounds >= ENOUGH_ROUNDS
@@ -318,7 +320,7 @@ class LeaveOneOut:
             if change.without == BASELINE:
                 parts.append(self._whole(self.winner))
             elif canonical(change.without) == canonical(change.of):
-                parts.append(self._part(change, _same(self.winner), self.winner))
+                parts.append(self._part(change, _same(self.winner.numbers), self.winner.numbers))
             else:
                 unknown.append(change)
         if unknown:
@@ -382,8 +384,8 @@ class LeaveOneOut:
             for number, change in numbered.items()
         ]
 
-    def _part(self, change: Change, without: Score, winner: Score) -> Part:
-        """Returns the part by the score without the change, which is relative to the winner's."""
+    def _part(self, change: Change, without: Numbers, winner: Numbers) -> Part:
+        """Returns the part by the numbers without the change, relative to the winner's."""
         speedup = factor_of(without.speedup)
         matters = [
             objective.name
@@ -391,7 +393,7 @@ class LeaveOneOut:
             if (
                 is_gain(speedup)
                 if objective.name in SPEEDS
-                else without.is_surely_worse(objective, winner)
+                else is_surely_worse(without, objective, winner)
             )
         ]
         if self._has_worse_answers(without):
@@ -407,14 +409,14 @@ class LeaveOneOut:
 
     def _whole(self, finalist: Finalist) -> Part:
         """Returns all changes of a finalist, by its numbers beside the default."""
-        values, default = finalist.values, self.baseline.values
+        own, default = finalist.numbers, self.baseline.numbers
         better = [
             o.name
             for o in self._objectives
             if (
-                finalist.leaner
+                is_leaner(own)
                 if o.name == "peak_memory_mib"
-                else o.is_better(values[o.name], default[o.name])
+                else o.is_better(own.values[o.name], default.values[o.name])
             )
         ]
         configuration = finalist.trial.configuration
@@ -422,9 +424,9 @@ class LeaveOneOut:
             changes=configuration.to_json(),
             words=configuration.in_words(),
             matters_for=tuple(better),
-            speedup=finite(finalist.speedup),
-            memory=factor_of(finalist.gains[self._memory.name]),
-            error=self.baseline.error,
+            speedup=finite(own.speedup),
+            memory=factor_of(own.gains[self._memory.name]),
+            error=default.error,
         )
 
     def _reduced(self, parts: Sequence[Part]) -> Finalist | None:
@@ -453,13 +455,13 @@ class LeaveOneOut:
         """Returns the reduced config with its numbers; None where a loss is not ruled out."""
         entrants = {_WINNER: self._configuration, _DEFAULT: BASELINE, _REDUCED: reduced}
         # what the final comparison has proven of the winner is to hold for what takes its place
-        is_proven = is_not_slower(self.winner.speedup)
+        is_proven = is_not_slower(self.winner.numbers.speedup)
 
-        def beside(scores: Mapping[int, Score]) -> list[Score]:
+        def beside(scores: Mapping[int, Numbers]) -> list[Numbers]:
             own = [scores[_REDUCED]]
             return [*own, rounds.beside(_REDUCED, _DEFAULT)] if is_proven else own
 
-        def is_settled(_: int, scores: Mapping[int, Score], __: Sequence[Objective]) -> bool:
+        def is_settled(_: int, scores: Mapping[int, Numbers], __: Sequence[Objective]) -> bool:
             return _REDUCED not in scores or _is_known(beside(scores))
 
         rounds = self._rounds(entrants, replace(_TOGETHER, is_settled=is_settled))
@@ -468,16 +470,15 @@ class LeaveOneOut:
             return None
         numbers = {trial.configuration: trial.number for trial in self.trials}
         finalist = Finalist(
-            **vars(rounds.beside(_REDUCED, _DEFAULT)),
+            numbers=on_scale(rounds.beside(_REDUCED, _DEFAULT), self.baseline.numbers),
             trial=Trial(
                 number=numbers.get(reduced, self.winner.trial.number),
                 configuration=reduced,
                 outcome=rounds.measurements(_REDUCED)[-1],
             ),
         )
-        finalist = on_scale(finalist, self.baseline)
         is_as_good = all(is_not_slower(score.speedup) for score in beside(scores)) and not any(
-            scores[_REDUCED].is_surely_worse(objective, scores[_WINNER])
+            is_surely_worse(scores[_REDUCED], objective, scores[_WINNER])
             for objective in self._objectives
             if objective.name not in SPEEDS
         )
@@ -486,28 +487,28 @@ class LeaveOneOut:
         is_selected = select(field, setting.limits, setting.objectives, setting.prefer) is finalist
         return (
             finalist
-            if is_as_good and is_selected and not self._has_worse_answers(finalist)
+            if is_as_good and is_selected and not self._has_worse_answers(finalist.numbers)
             else None
         )
 
-    def _has_worse_answers(self, score: Score) -> bool:
+    def _has_worse_answers(self, own: Numbers) -> bool:
         """Returns whether the answers are clearly further off than the winner's.
 
         Those that are as right as the default's are not: nobody needs a change for rounding.
         """
-        winner = self.winner
-        same_error = _SAME_ERROR * max(winner.error, self.baseline.error)
+        winner = self.winner.numbers
+        same_error = _SAME_ERROR * max(winner.error, self.baseline.numbers.error)
         return (
-            not self.setting.limits.admit_answers(score.error, score.drop)
-            or score.error > same_error + EXACT_ERROR
-            or (score.drop or 0.0) > (winner.drop or 0.0) + EXACT_ERROR
+            not self.setting.limits.admit_answers(own.error, own.drop)
+            or own.error > same_error + EXACT_ERROR
+            or (own.drop or 0.0) > (winner.drop or 0.0) + EXACT_ERROR
         )
 
 
-def _same(winner: Finalist) -> Score:
-    """Returns the winner's score beside itself: that of another name of its configuration."""
+def _same(winner: Numbers) -> Numbers:
+    """Returns the winner's numbers beside itself: those of another name of its configuration."""
     one = Interval(value=1.0, low=1.0, high=1.0)
-    return replace(winner, gains=dict.fromkeys(winner.gains, one))
+    return replace(winner, speedup=one, gains=dict.fromkeys(winner.gains, one))
 
 
 def _failing(change: Change, failure: Failure) -> Part:

@@ -1,34 +1,38 @@
 """The result of a study, as ``front.json`` keeps it and the reports show it."""
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import Environment, Evidence, Interval
-from autotune.deploy.files import is_file, read_json
+from autotune.deploy.config import CONFIG, Environment, Numbers
+from autotune.deploy.files import is_file, read_bytes, read_json
 from autotune.deploy.options import Value
-from autotune.deploy.records import PositiveWhole, body, from_plain, to_plain
+from autotune.deploy.records import PositiveWhole, Whole, body, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
 from autotune.facts.batches import Batching
 from autotune.measure.judging import Judgement
 from autotune.results.leave_one_out import Simplification
-from autotune.results.score import promised
 from autotune.search import pareto
 from autotune.search.effects import Effect
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import OBJECTIVES, Values, check_preference, find
+from autotune.search.objective import check_preference, find
 from autotune.search.trial import Limits, latency_limit
 from autotune.space.configuration import Configuration
 
-FORMAT = "autotune-front/1"
+FORMAT = "autotune-front/2"
 FRONT = "front.json"
+NEW_FRONT = "front.new.json"
+"""The front of a config that takes the place of the old one at this moment."""
+
 ANSWERS = ("exact", "within", "beyond")
 """Kinds of answers: equal but for rounding, within the limit of the study, or beyond it."""
 
-# A result is read whole into memory; one of a study of a thousand trials has a megabyte.
-_LARGEST_BYTES = 64 << 20
+LARGEST_BYTES = 64 << 20
+"""A result is read whole into memory; one of a study of a thousand trials has a megabyte."""
+
 _LIMITS = frozenset(item.name for item in fields(Limits))
 
 
@@ -37,33 +41,21 @@ class Member:
     """One configuration with its evidence: the baseline, or a member of the front.
 
     Attributes:
+        trial: The number of its trial.
         configuration: What differs from the default, by parameter.
         words: The same in words.
-        gains: By objective, how many times better it is than the default, with the 95 % interval
-            of the final comparison.
+        evidence: What was measured of it beside the default.
+        admitted: Whether it keeps the limits.
+        files_sha256: Digest of the model's files that were measured; None where they were not made
+            in this environment.
     """
 
+    trial: Whole
     configuration: Mapping[str, Value]
     words: str
-    evidence: Evidence
+    evidence: Numbers
     admitted: bool
-    gains: Mapping[str, Interval]
-
-    @property
-    def trial(self) -> int:
-        """The number of its trial."""
-        return self.evidence.trial
-
-    @property
-    def values(self) -> Values:
-        """Its value in each objective that was measured."""
-        numbers = {name: getattr(self.evidence, name) for name in OBJECTIVES}
-        return {name: value for name, value in numbers.items() if value is not None}
-
-    @property
-    def promised(self) -> Values:
-        """The values that limits hold for."""
-        return promised(self.values, self.evidence.most_held_memory_mib)
+    files_sha256: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +65,7 @@ class StudyResult:
     Attributes:
         model: The absolute path of the model's file.
         model_sha256: Digest of the model, external data included.
+        error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
         picked: Number of the trial that ``best.json`` holds.
         prefer: The word of what decided between the members.
         limits: Limits that members had to keep, by name; None means no limit.
@@ -86,6 +79,7 @@ class StudyResult:
         effects: How much each value alone changes the objectives, by the model of the search.
         cache_bytes: Size of the transformed models in the study's folder.
         notes: Remarks on the inputs, a sentence each.
+        warnings: What on the inputs qualifies all numbers, a sentence each.
         complete: False where the study was cut short: the numbers are those of the search.
         files: The names of the written files, relative to `folder`.
         others: What else the final comparison measured: configurations that are not on the front,
@@ -96,6 +90,7 @@ class StudyResult:
             before it and are beyond a limit; empty where there are few samples.
         batching: The batch sizes; None where each run has one sample.
         pairs: What the user names that a decoder feeds back, by the names of the inputs.
+        config_sha256: Digest of the ``best.json`` that belongs to it; empty where none is written.
     """
 
     study: str
@@ -103,6 +98,7 @@ class StudyResult:
     model: Path
     model_sha256: str
     workload: str
+    error_data: str
     picked: int
     objectives: tuple[str, ...]
     prefer: str
@@ -127,6 +123,8 @@ class StudyResult:
     batching: Batching | None
     clients: PositiveWhole
     pairs: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    config_sha256: str = ""
 
     @property
     def baseline(self) -> Member:
@@ -171,11 +169,11 @@ class StudyResult:
         for answers in ANSWERS:
             own = min(
                 (member for member in compared if self._answers(member) == answers),
-                key=lambda member: first.cost(member.values[first.name]),
+                key=lambda member: first.cost(member.evidence.values[first.name]),
                 default=None,
             )
             if own is not None and all(
-                first.is_better(own.values[first.name], other.values[first.name])
+                first.is_better(own.evidence.values[first.name], other.evidence.values[first.name])
                 for other in best.values()
             ):
                 best[answers] = own
@@ -215,6 +213,8 @@ class StudyResult:
         Raises:
             StudyError: there is none, or it is not one of ours.
         """
+        if is_file(folder / NEW_FRONT) and (switched := cls._switched(folder)):
+            return switched
         path = folder / FRONT
         if not is_file(path):
             raise StudyError(
@@ -222,7 +222,7 @@ class StudyResult:
                 "run `autotune study MODEL` first, or name the folder that it wrote"
             )
         try:
-            data = read_json(path, _LARGEST_BYTES)
+            data = read_json(path, LARGEST_BYTES)
         except FormatError as error:
             raise StudyError(
                 f"cannot read the result {path}: {error}; run the study again"
@@ -236,6 +236,16 @@ class StudyResult:
             return cls.from_json(data, folder)
         except FormatError as error:
             raise StudyError(f"{path} is damaged ({error}); run the study again") from None
+
+    @classmethod
+    def _switched(cls, folder: Path) -> "StudyResult | None":
+        """Returns the front of a config that is in place already; None where it is not."""
+        try:
+            result = cls.from_json(read_json(folder / NEW_FRONT, LARGEST_BYTES), folder)
+            config = read_bytes(folder / CONFIG, LARGEST_BYTES)
+        except FormatError:
+            return None
+        return result if hashlib.sha256(config).hexdigest() == result.config_sha256 else None
 
     @classmethod
     def found_in(cls, folder: Path) -> "StudyResult | None":
@@ -268,7 +278,7 @@ def _check(result: StudyResult) -> None:
         raise FormatError(str(error)) from None
     for member in (*result.members, *result.others):
         Configuration.from_json(member.configuration)
-        if missing := set(result.objectives) - member.values.keys():
+        if missing := set(result.objectives) - member.evidence.values.keys():
             raise FormatError(f"trial {member.trial} has no {min(missing)}")
     if len({member.evidence.metric is None for member in result.members}) > 1:
         raise FormatError("some members have a metric, and others have none")
@@ -300,7 +310,7 @@ def choose_member(
     check_preference(chosen, objectives)
 
     def admits(member: Member) -> bool:
-        return limits.admit(member.promised)
+        return limits.admit(member.evidence.promised)
 
     memory = Limits(
         max_error=math.inf, max_memory_mib=max_memory_mib, max_held_memory_mib=max_held_memory_mib
@@ -314,15 +324,17 @@ def choose_member(
     ]
     if not fitting:
         bounded = "latency_ms" if limits.max_p99_ms is None else "p99_ms"
-        times_ms = [member.values[bounded] for member in result.members if bounded in member.values]
-        fastest = min(times_ms, default=math.inf)
+        values = [member.evidence.values for member in result.members]
+        fastest = min((own[bounded] for own in values if bounded in own), default=math.inf)
         leanest = min(member.evidence.peak_memory_mib for member in result.members)
         held = ""
         if max_held_memory_mib is not None:
-            held_mib = min(m.promised.get("held_memory_mib", math.inf) for m in result.members)
+            held_mib = min(
+                m.evidence.promised.get("held_memory_mib", math.inf) for m in result.members
+            )
             held = f", and the one that holds least up to {held_mib:.1f} MiB"
         raise StudyError(
             f"no member of the front keeps these limits: the fastest takes {fastest:.4g} ms, "
             f"the leanest {leanest:.1f} MiB{held}"
         )
-    return pareto.pick(fitting, lambda member: member.values, objectives, chosen)
+    return pareto.pick(fitting, lambda member: member.evidence.values, objectives, chosen)

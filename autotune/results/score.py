@@ -10,11 +10,11 @@ has a few processes only.
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
-from autotune.deploy.config import Coverage, Interval, ProviderEvidence
+from autotune.deploy.config import Interval, Numbers, ProviderEvidence
 from autotune.deploy.decoder import LengthTimes
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import Scatter, mean_log_interval, student_t
@@ -49,7 +49,7 @@ pessimistic end of the interval."""
 _ENOUGH_UNDISTURBED = 3
 _LATENCY = OBJECTIVES["latency_ms"]
 _MEMORY = OBJECTIVES["peak_memory_mib"]
-_HELD = OBJECTIVES["held_memory_mib"]
+_SAME = Interval(value=1.0, low=1.0, high=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,127 +113,57 @@ class HeapLuck:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """The numbers of one configuration, beside the default's of the same rounds.
+def may_be_slower(numbers: Numbers) -> bool:
+    """Returns whether more rounds may still tell if it is slower by more than 1 %."""
+    speedup = numbers.speedup
+    is_faster = is_gain(speedup, numbers.noise_floor)
+    return speedup.low <= 1 - MAY_LOSE < speedup.high and not is_faster
 
-    Attributes:
-        values: Its value in every objective that was measured: the largest peak of memory and the
-            most that a process held, and the median over the rounds of the others.
-        gains: By objective, how many times better it is than the default: geometric mean over the
-            rounds with its 95 % interval, to which the scatter of all configurations contributes.
-        error: Largest fidelity error of the rounds.
-        metric: Lowest value of the user's metric; None without one.
-        drop: Largest fall of the metric; None without one.
-        agreement: Smallest share of rows with the same arg-max; None where no output has classes.
-        steady: Whether its latency came to a steady state each time.
-        noise_floor: Relative difference below which no gain is claimed.
-        coverage: How much the comparison of the answers proves; None where an earlier version
-            measured.
-        peak_memory_interval: Its largest peak of memory, with the range in which that of another
-            process lies with 95 %; None where nothing was measured twice.
-        memory_noise_floor: Relative difference below which no gain of memory is claimed.
-        most_held_mib: The memory that hardly a process holds more of after all runs; None where
-            nothing was measured twice.
-        lengths: The times of a decoder's generations by the length of the prompt.
+
+def is_leaner(numbers: Numbers) -> bool:
+    """Returns whether it needs less memory by more than the luck of the heap."""
+    return _memory_is_other(numbers) and is_gain(_memory_gain(numbers), numbers.memory_noise_floor)
+
+
+def may_be_leaner(numbers: Numbers) -> bool:
+    """Returns whether it is leaner, or more rounds, also of others, may yet show that it is."""
+    return _memory_is_other(numbers) and _memory_gain(numbers).value > 1 + SMALLEST_MEMORY_GAIN
+
+
+def is_larger(numbers: Numbers) -> bool:
+    """Returns whether it needs more memory by more than the luck of the heap."""
+    return _memory_is_other(numbers) and is_loss(_memory_gain(numbers), numbers.memory_noise_floor)
+
+
+def is_surely_worse(numbers: Numbers, objective: Objective, than: Numbers) -> bool:
+    """Returns whether it is worse in an objective beyond the noise.
+
+    Args:
+        than: The numbers that these were measured beside.
     """
-
-    values: Values
-    gains: Mapping[str, Interval]
-    error: float
-    rounds: int
-    metric: float | None = None
-    drop: float | None = None
-    agreement: float | None = None
-    steady: bool = True
-    noise_floor: float = SMALLEST_GAIN
-    coverage: Coverage | None = None
-    provider: ProviderEvidence | None = None
-    peak_memory_interval: Interval | None = None
-    memory_noise_floor: float = SMALLEST_MEMORY_GAIN
-    most_held_mib: float | None = None
-    batch: int | None = None
-    lengths: tuple[LengthTimes, ...] = ()
-
-    @property
-    def promised(self) -> Values:
-        """The values that limits hold for; see :func:`promised`."""
-        return promised(self.values, self.most_held_mib)
-
-    @property
-    def speedup(self) -> Interval:
-        """How many times faster than the default, by the time of a sample.
-
-        With several clients or batch sizes that is the ratio of the throughputs.
-        """
-        return self.gains[THROUGHPUT if THROUGHPUT in self.gains else "latency_ms"]
-
-    @property
-    def latency_ms(self) -> float:
-        """The default's latency divided by the gain in latency."""
-        return self.values["latency_ms"]
-
-    @property
-    def peak_memory_mib(self) -> float:
-        """Largest peak of the rounds."""
-        return self.values["peak_memory_mib"]
-
-    @property
-    def significant(self) -> bool:
-        """Whether it is faster by more than the noise."""
-        return is_gain(self.speedup, self.noise_floor)
-
-    @property
-    def may_be_slower(self) -> bool:
-        """Whether more rounds may still tell if it is slower by more than 1 %; see `MAY_LOSE`."""
-        speedup = self.speedup
-        return speedup.low <= 1 - MAY_LOSE < speedup.high and not self.significant
-
-    @property
-    def leaner(self) -> bool:
-        """Whether it needs less memory by more than the luck of the heap."""
-        return self._memory_is_other and is_gain(self._memory_gain, self.memory_noise_floor)
-
-    @property
-    def may_be_leaner(self) -> bool:
-        """Whether it is leaner, or more rounds, also of others, may yet show that it is."""
-        return self._memory_is_other and self._memory_gain.value > 1 + SMALLEST_MEMORY_GAIN
-
-    @property
-    def larger(self) -> bool:
-        """Whether it needs more memory by more than the luck of the heap."""
-        return self._memory_is_other and is_loss(self._memory_gain, self.memory_noise_floor)
-
-    def is_surely_worse(self, objective: Objective, than: "Score") -> bool:
-        """Returns whether it is worse in an objective beyond the noise.
-
-        Args:
-            than: The score that this one was measured beside.
-        """
-        if objective is _MEMORY:
-            return self.larger
-        name = objective.name
-        is_worse = objective.is_better(than.values[name], self.values[name])
-        return is_worse and self.gains[name].high < 1
-
-    @property
-    def _memory_gain(self) -> Interval:
-        return self.gains[_MEMORY.name]
-
-    @property
-    def _memory_is_other(self) -> bool:
-        """Whether the difference is more than two starts of one program differ by, in MiB."""
-        difference_mib = self.peak_memory_mib * abs(self._memory_gain.value - 1)
-        return difference_mib > _MEMORY.tolerance_absolute
+    if objective is _MEMORY:
+        return is_larger(numbers)
+    name = objective.name
+    is_worse = objective.is_better(than.values[name], numbers.values[name])
+    return is_worse and numbers.gains[name].high < 1
 
 
-AnyScore = TypeVar("AnyScore", bound=Score)
+def _memory_gain(numbers: Numbers) -> Interval:
+    """Returns how many times less memory it needs; 1 where nobody measured that."""
+    return numbers.gains.get(_MEMORY.name, _SAME)
 
 
-def on_scale(own: AnyScore, baseline: Score) -> AnyScore:
-    """Returns a score of other rounds with the latency that it has on the scale of `baseline`."""
+def _memory_is_other(numbers: Numbers) -> bool:
+    """Returns whether the difference is more than two starts of one program differ by, in MiB."""
+    difference_mib = numbers.peak_memory_mib * abs(_memory_gain(numbers).value - 1)
+    return difference_mib > _MEMORY.tolerance_absolute
+
+
+def on_scale(own: Numbers, baseline: Numbers) -> Numbers:
+    """Returns numbers of other rounds with the latency on the scale of those of `baseline`."""
     latency_ms = baseline.latency_ms / own.gains["latency_ms"].value
-    return replace(own, values=with_latency(own.values, latency_ms))
+    changed: dict[str, Any] = with_latency(own.values, latency_ms)
+    return replace(own, **changed)
 
 
 def most_held_mib(own: Sequence[Measurement]) -> float | None:
@@ -253,14 +183,6 @@ def most_held_mib(own: Sequence[Measurement]) -> float | None:
     return held_by_most_mib(largest, largest - float(np.median(held)))
 
 
-def promised(of: Values, most_held_mib: float | None) -> Values:
-    """Returns the values that limits hold for.
-
-    Of held memory that is what hardly a further process exceeds, if it is known.
-    """
-    return of if most_held_mib is None else {**of, _HELD.name: most_held_mib}
-
-
 def with_latency(of: Values, latency_ms: float) -> dict[str, float]:
     """Returns the values with another latency, and the rates that go with it."""
     changed = {**of, "latency_ms": latency_ms}
@@ -270,12 +192,12 @@ def with_latency(of: Values, latency_ms: float) -> dict[str, float]:
     return changed
 
 
-def score(
+def numbers_of(
     own: Sequence[Measurement],
     base: Sequence[Measurement],
     field: Collection[Sequence[Measurement]],
-) -> Score:
-    """Returns the score of the measurements `own` beside those of the default, round by round.
+) -> Numbers:
+    """Returns the numbers of the measurements `own` beside those of the default, round by round.
 
     Args:
         field: Those of all configurations of the comparison: what they scatter says how far few
@@ -289,8 +211,13 @@ def score(
     own_values = _over_rounds(own)
     # one scale: the default's own time, and everything else by its gain
     latency_ms = base_values["latency_ms"] / gains["latency_ms"].value
-    return Score(
-        values=with_latency(own_values, latency_ms),
+    own_quantities: dict[str, Any] = with_latency(own_values, latency_ms)
+    floor = noise_floor(base, speedups)
+    speedup = speed_of(gains)
+    return Numbers(
+        **own_quantities,
+        speedup=speedup,
+        significant=is_gain(speedup, floor),
         gains=gains,
         error=max(m.fidelity.error for m in own),
         metric=_lowest(m.fidelity.metric for m in own),
@@ -298,14 +225,15 @@ def score(
         agreement=_lowest(m.fidelity.agreement for m in own),
         rounds=len(own),
         steady=all(m.steady for m in own),
-        noise_floor=noise_floor(base, speedups),
+        noise_floor=floor,
         coverage=own[-1].fidelity.coverage,
         provider=provider_evidence(own),
-        peak_memory_interval=luck.expected(own),
+        peak_memory_interval_mib=luck.expected(own),
         memory_noise_floor=luck.floor(min(len(own), len(base))),
-        most_held_mib=most_held_mib(own),
+        most_held_memory_mib=most_held_mib(own),
         batch=own[-1].batch,
         lengths=_lengths(own),
+        worst_part=max(own, key=lambda m: m.fidelity.error).fidelity.worst_part,
     )
 
 
@@ -376,7 +304,7 @@ def _gain(
 ) -> Interval:
     """Returns how many times better the own value is, by the rounds that both took part in."""
     if own is base:
-        return Interval(value=1.0, low=1.0, high=1.0)
+        return _SAME
     if objective is _MEMORY:
         return luck.gain(own, base)
     ratios = _ratios(objective, own, base)
@@ -404,6 +332,14 @@ def _ratios(
         return [speedup_of(mine, theirs).value for mine, theirs in pairs]
     values_of_both = ((objective.of(mine), objective.of(theirs)) for mine, theirs in pairs)
     return [objective.gain(mine, theirs) for mine, theirs in values_of_both if mine and theirs]
+
+
+def speed_of(gains: Mapping[str, Interval]) -> Interval:
+    """Returns the gain in speed by the time of a sample.
+
+    With several clients or batch sizes that is the ratio of the throughputs.
+    """
+    return gains[THROUGHPUT if THROUGHPUT in gains else "latency_ms"]
 
 
 def speedup_of(own: Measurement, base: Measurement) -> Interval:

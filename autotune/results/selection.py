@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autotune.results.final_comparison import Finalist
-from autotune.results.score import MAY_COST, MAY_LOSE, is_gain
+from autotune.results.score import MAY_COST, MAY_LOSE, is_gain, is_leaner, is_surely_worse
 from autotune.search import pareto
 from autotune.search.objective import BALANCED, SPEEDS, Objective
 from autotune.search.trial import Limits
@@ -30,21 +30,22 @@ def select(
     is_speed_preferred = prefer != BALANCED and first.name in SPEEDS
 
     def admitted(finalist: Finalist) -> bool:
-        return limits.admit(finalist.promised, finalist.error, finalist.drop)
+        own = finalist.numbers
+        return limits.admit(own.promised, own.error, own.drop)
 
     def better(objective: Objective, finalist: Finalist) -> bool:
-        name = objective.name
+        name, own = objective.name, finalist.numbers
         if name in SPEEDS:
-            return is_gain(finalist.gains[name], finalist.noise_floor)
+            return is_gain(own.gains[name], own.noise_floor)
         if name == "peak_memory_mib":
-            return finalist.leaner
-        is_better = objective.is_better(finalist.values[name], baseline.values[name])
-        return is_better and finalist.gains[name].low > 1
+            return is_leaner(own)
+        is_better = objective.is_better(own.values[name], baseline.numbers.values[name])
+        return is_better and own.gains[name].low > 1
 
     def wins(finalist: Finalist) -> bool:
         if not admitted(baseline) or better(first, finalist):
             return True
-        gain = finalist.gains[first.name]
+        gain = finalist.numbers.gains[first.name]
         costs_little = gain.low > 1 - MAY_COST and (
             not is_speed_preferred or gain.value > 1 - MAY_LOSE
         )
@@ -53,7 +54,9 @@ def select(
     def outdoes(finalist: Finalist) -> bool:
         """Returns whether nothing speaks for the default beside this winner."""
         costs = [objective for objective in objectives if objective.name not in SPEEDS]
-        is_worse = any(finalist.is_surely_worse(objective, baseline) for objective in costs)
+        is_worse = any(
+            is_surely_worse(finalist.numbers, objective, baseline.numbers) for objective in costs
+        )
         return is_speed_preferred and (better(first, finalist) or not is_worse)
 
     winners = [finalist for finalist in others if admitted(finalist) and wins(finalist)]
@@ -64,13 +67,13 @@ def select(
     competes = admitted(baseline) and not any(map(outdoes, winners))
     field = [baseline, *winners] if competes else winners
     compared = beyond_luck(objectives, baseline)
-    return pareto.pick(field, lambda finalist: finalist.values, compared, prefer)
+    return pareto.pick(field, lambda finalist: finalist.numbers.values, compared, prefer)
 
 
 def beyond_luck(objectives: Sequence[Objective], baseline: Finalist) -> tuple[Objective, ...]:
     """Returns the objectives, with memory that is the same within its noise floor."""
     return tuple(
-        replace(objective, tolerance=max(objective.tolerance, baseline.memory_noise_floor))
+        replace(objective, tolerance=max(objective.tolerance, baseline.numbers.memory_noise_floor))
         if objective.name == "peak_memory_mib"
         else objective
         for objective in objectives

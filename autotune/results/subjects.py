@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.deploy.config import SHARED, Evidence, Serving, TunedConfig
+from autotune.deploy.config import SHARED, Serving, TunedConfig, config_file
 from autotune.deploy.fitting import environment_differences, fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.session import SessionConfig
@@ -39,7 +39,7 @@ class Subject:
         max_error: The error limit that it was tuned for, infinite where a metric alone decided;
             None for a model.
         differences: How this machine differs from the one that tuned it, in words.
-        evidence: What was measured when it was tuned; None where it was not.
+        config: The tuned config; None for a model.
         site: The folder of another ONNX Runtime that runs it; None for the user's own.
         outputs: Names of the outputs that its file has; empty where these are the model's.
     """
@@ -56,13 +56,15 @@ class Subject:
     pairs: Mapping[str, str] = field(default_factory=dict)
     max_error: float | None = None
     differences: tuple[str, ...] = ()
-    evidence: Evidence | None = None
+    config: TunedConfig | None = None
     site: Path | None = None
     outputs: tuple[str, ...] = ()
 
 
 def subject_of(path: Path) -> Subject:
     """Returns the subject in a file: a tuned config, or a model under default options.
+
+    A folder of a study stands for its config.
 
     A config is opened as ``autotune.load`` opens it here, with at most a thread for each core. One
     that needs another ONNX Runtime is run by that, where it was added.
@@ -73,10 +75,11 @@ def subject_of(path: Path) -> Subject:
     """
     if path.suffix == _MODEL_END:
         return Subject(name=str(path), model=path, session=SessionConfig())
+    path = config_file(path)
     config = TunedConfig.read(path)
-    check_files(path, config, read_all=True)
+    folder = check_files(path, config, read_all=True)
     here = fit(config)
-    serving, study = config.serving or Serving(clients=1), StudyResult.found_in(path.parent)
+    serving, study = config.serving or Serving(clients=1), StudyResult.found_in(folder)
     site = _site_of(config) if here.lacking else None
     if here.lacking and site is None:
         needed = config.requires.runtime
@@ -84,7 +87,7 @@ def subject_of(path: Path) -> Subject:
         raise ConfigError(f"{path}: this machine lacks {', '.join(here.lacking)}{more}")
     return Subject(
         name=str(path),
-        model=path.parent / config.model.file,
+        model=folder / config.model.file,
         session=config.session if site else here.session,
         clients=serving.clients,
         sessions=serving.sessions,
@@ -95,7 +98,7 @@ def subject_of(path: Path) -> Subject:
         source_sha256=config.model.source_sha256,
         max_error=error_limit(config),
         differences=tuple(environment_differences(config, runtime=site is None)),
-        evidence=config.evidence,
+        config=config,
         site=site,
         outputs=outputs_of(config),
     )
@@ -103,7 +106,7 @@ def subject_of(path: Path) -> Subject:
 
 def error_limit(config: TunedConfig) -> float:
     """Returns the error limit that a config was tuned for; infinite where it had none."""
-    return config.evidence.max_error or math.inf
+    return config.max_error or math.inf
 
 
 def _site_of(config: TunedConfig) -> Path | None:
@@ -125,7 +128,8 @@ class Lineup:
     Attributes:
         subjects: The configurations, in the order of the request.
         model: The model whose answers are the right ones.
-        untouched: Whether that is the model that was tuned.
+        untouched: Whether it is the model that was tuned, or another one than is judged. A file
+            that is compared with itself is not judged at all.
     """
 
     subjects: tuple[Subject, ...]
@@ -214,7 +218,9 @@ def lineup_of(paths: Sequence[Path], source: Path | None, baseline: Path | None)
     """
     subjects = tuple(subject_of(path) for path in paths)
     opponent = None if baseline is None else subject_of(baseline)
-    model, untouched = _reference([*subjects, *filter(None, [opponent])], source)
+    model, untouched = _reference([*filter(None, [opponent]), *subjects], source)
+    if source is None and not any(s.source_sha256 for s in (opponent, *subjects) if s):
+        untouched = all(subject.model != model.path for subject in subjects)
     return Lineup(
         subjects=subjects,
         baseline=opponent or default_of(model),
@@ -250,5 +256,6 @@ def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model,
         model = describe(path, pairs)
         if not digests or model.sha256 in digests:
             return model, True
-    model = describe(subjects[0].model, pairs)
+    own = next(subject for subject in subjects if subject.source_sha256)
+    model = describe(own.model, pairs)
     return model, model.sha256 in digests

@@ -6,21 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotune.deploy.config import Evidence, Interval
+from autotune.deploy.config import Interval
 from autotune.measure.judging import Judgement
 from autotune.measure.outcome import Failure
 from autotune.results.final_comparison import Finalist
 from autotune.results.leave_one_out import Simplification
 from autotune.results.result import Member, StudyResult
-from autotune.results.score import of_runs, score, speedup_of
+from autotune.results.score import is_gain, numbers_of, of_runs, speed_of, speedup_of
 from autotune.search.context import Context
 from autotune.search.effects import Effect, explain
-from autotune.search.objective import OBJECTIVES, RATES, THROUGHPUT, TOKENS, values
+from autotune.search.objective import OBJECTIVES, RATES, values
 from autotune.search.trial import Limits, Trial
 
 _DEVICE_MEMORY = "peak_device_memory_mib"
-# Evidence has these of the default as well.
-_PAIRED = ("cpu_s", "load_ms", "p99_ms", THROUGHPUT, TOKENS, "ttft_ms")
 # One process each, and the best measured of many: only a clear lead counts.
 _UNCONFIRMED_FLOOR = 0.05
 # Two processes of one configuration may differ by as much: see benchmarks/memory.py.
@@ -61,19 +59,19 @@ def summarise(
     failures = Counter(t.outcome.kind for t in trials if isinstance(t.outcome, Failure))
     measurements = [m for trial in trials if (m := trial.measurement) is not None]
     first = setting.objectives[0]
-    finalists, default = conclusion.members, conclusion.members[0]
-    baseline, *front = (_member(setting, finalist, default) for finalist in finalists)
+    baseline, *front = (_member(setting, finalist) for finalist in conclusion.members)
     return StudyResult(
         study=setting.study,
         folder=setting.folder,
         model=setting.model.path.absolute(),
         model_sha256=setting.model.sha256,
         workload=setting.workload.signature(),
+        error_data=setting.workload.source,
         picked=conclusion.picked.trial.number,
         objectives=tuple(objective.name for objective in setting.objectives),
         prefer=setting.prefer,
         limits=plain_limits(setting.limits),
-        members=(baseline, *sorted(front, key=lambda m: first.cost(m.values[first.name]))),
+        members=(baseline, *sorted(front, key=lambda m: first.cost(m.evidence.values[first.name]))),
         trials=len(trials),
         ended=ended,
         failed=dict(failures),
@@ -83,11 +81,12 @@ def summarise(
         effects=effects_of(setting, trials),
         cache_bytes=cache_bytes,
         notes=setting.workload.notes,
+        warnings=setting.workload.warnings,
         dimensions=setting.workload.dimensions(setting.model),
         environment=setting.environment,
         complete=conclusion.complete,
         files=(),
-        others=tuple(_member(setting, finalist, default) for finalist in conclusion.others),
+        others=tuple(_member(setting, finalist) for finalist in conclusion.others),
         simplification=conclusion.simplification,
         judgements=conclusion.judgements,
         batching=setting.batching,
@@ -103,7 +102,7 @@ def plain_limits(limits: Limits) -> dict[str, float | None]:
 
 
 def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
-    """Returns a trial as a finalist by the numbers of the search; see :class:`Evidence`."""
+    """Returns a trial as a finalist by the numbers of the search; see :class:`Numbers`."""
     own, base = trial.measurement, baseline.measurement
     assert own is not None
     assert base is not None
@@ -115,57 +114,34 @@ def unconfirmed(trial: Trial, baseline: Trial) -> Finalist:
     speedup = speedup_of(own, base)
     gains["latency_ms"] = of_runs(speedup, own, base)
     gains |= {rate: speedup for rate in RATES if rate in gains}
+    quantities: dict[str, Any] = own_values
     estimate = replace(
-        score([own], [base], field=[[own], [base]]),
-        values=own_values,
+        numbers_of([own], [base], field=[[own], [base]]),
+        **quantities,
         gains=gains,
+        speedup=speed_of(gains),
+        significant=is_gain(speed_of(gains), _UNCONFIRMED_FLOOR),
         rounds=0,
         noise_floor=_UNCONFIRMED_FLOOR,
         memory_noise_floor=_UNCONFIRMED_MEMORY_FLOOR,
     )
-    return Finalist(**vars(estimate), trial=trial)
+    return Finalist(numbers=estimate, trial=trial)
 
 
-def _member(setting: Context, finalist: Finalist, baseline: Finalist) -> Member:
-    configuration = finalist.trial.configuration
-    paired: dict[str, Any] = {name: finalist.values.get(name) for name in _PAIRED}
-    paired |= {f"baseline_{name}": baseline.values.get(name) for name in _PAIRED}
+def _member(setting: Context, finalist: Finalist) -> Member:
+    configuration, own = finalist.trial.configuration, finalist.numbers
+    if _DEVICE_MEMORY not in [objective.name for objective in setting.objectives]:
+        own = replace(own, peak_device_memory_mib=None)
+    measured = finalist.measurements[-1:] or [finalist.trial.measurement]
     return Member(
+        files_sha256=measured[0].files_sha256 if measured[0] else None,
+        trial=finalist.trial.number,
         configuration=configuration.to_json(),
         words=configuration.in_words(),
-        admitted=setting.limits.admit(finalist.promised, finalist.error, finalist.drop),
+        admitted=setting.limits.admit(own.promised, own.error, own.drop),
         # one pair of rounds with a number gives an interval without an end, which says nothing
-        gains={n: gain for n, gain in finalist.gains.items() if math.isfinite(gain.high)},
-        evidence=Evidence(
-            latency_ms=finalist.latency_ms,
-            baseline_latency_ms=baseline.latency_ms,
-            speedup=finalist.speedup,
-            peak_memory_mib=finalist.peak_memory_mib,
-            baseline_peak_memory_mib=baseline.peak_memory_mib,
-            **paired,
-            max_error=plain_limits(setting.limits)["max_error"],
-            error=finalist.error,
-            agreement=finalist.agreement,
-            metric=finalist.metric,
-            error_data=setting.workload.source,
-            rounds=finalist.rounds,
-            significant=finalist.significant,
-            steady=finalist.steady,
-            noise_floor=finalist.noise_floor,
-            trial=finalist.trial.number,
-            coverage=finalist.coverage,
-            provider=finalist.provider,
-            peak_memory_interval_mib=finalist.peak_memory_interval,
-            baseline_peak_memory_interval_mib=baseline.peak_memory_interval,
-            memory_noise_floor=finalist.memory_noise_floor,
-            held_memory_mib=finalist.values.get("held_memory_mib"),
-            most_held_memory_mib=finalist.most_held_mib,
-            peak_device_memory_mib=(
-                finalist.values.get(_DEVICE_MEMORY)
-                if _DEVICE_MEMORY in [objective.name for objective in setting.objectives]
-                else None
-            ),
-            lengths=finalist.lengths,
+        evidence=replace(
+            own, gains={n: gain for n, gain in own.gains.items() if math.isfinite(gain.high)}
         ),
     )
 

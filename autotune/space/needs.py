@@ -87,6 +87,13 @@ NEEDS: Mapping[str, Need] = {
         lacking="there is one client; --clients N has several",
         is_met=lambda _model, _workload, _machine, clients: clients > 1,
     ),
+    "bound_buffers": Need(
+        lacking="a captured graph needs buffers that stay: one client, samples of one shape, and "
+        "no model that generates tokens",
+        is_met=lambda _model, workload, _machine, clients: (
+            clients == 1 and workload.plan is None and workload.one_shape
+        ),
+    ),
     "weights": Need(
         lacking="the model has no convolution or matrix product with a constant weight, "
         "or only inside branches and loops",

@@ -147,6 +147,8 @@ _OPTION_WORDS: Mapping[tuple[str, Value], str] = {
     ("execution_mode", "ORT_PARALLEL"): "parallel execution",
     ("optimizer.NchwcTransformer", "off"): "no NCHWc layout",
     ("openvino.load_config", OPENVINO_BF16): "products in bfloat16",
+    ("cuda.enable_cuda_graph", "1"): "CUDA graph on bound buffers",
+    ("tensorrt.trt_cuda_graph_enable", "1"): "CUDA graph on bound buffers",
     ("mlas.enable_gemm_fastmath_arm64_bfloat16", "1"): "products in bfloat16",
     ("openvino.load_config", OPENVINO_FLOAT_INPUTS): "activations of products in float",
 }
@@ -206,7 +208,11 @@ def session_config(half: Mapping[str, Value], dimensions: Mapping[str, int]) -> 
     for part in parts:
         options |= part.options
         entries |= part.entries
-    chosen = () if provider.name == CPU else ((provider.name, provider_options),)
+    chosen: list[tuple[str, dict[str, str]]] = []
+    if provider.name != CPU:
+        chosen.append((provider.name, provider_options))
+    device = {k: v for k, v in provider_options.items() if k == "device_id"}
+    chosen += [(name, device) for name in provider.behind]
     return SessionConfig(
         providers=(*chosen, (CPU, {})),
         provider_cache=CACHE_FOLDER if provider.cache else "",

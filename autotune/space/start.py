@@ -78,7 +78,9 @@ def provider_forms(space: Space) -> list[Configuration]:
     """Returns each execution provider in each precision that it takes, the CPU's apart.
 
     What a provider brings depends on the precision: in fp32 alone it may look like no gain. The
-    shapes are fixed where they can be, which the compilers of providers gain from.
+    shapes are fixed where they can be, which the compilers of providers gain from. Where a space
+    has captured graphs, each form has one with and one without: a device waits for the calls of
+    small kernels longer than it computes.
     """
     forms: list[Configuration] = []
     for plain in providers_alone(space):
@@ -88,9 +90,12 @@ def provider_forms(space: Space) -> list[Configuration]:
         changes: list[dict[str, Value]] = [{f"{word}.{name}": half[name] for name in half}]
         for precision in PROVIDERS[word].precisions:
             changes.append({"precision": precision, "per_channel": True})
+        changes = [{}, *changes]
+        if graphs := PROVIDERS[word].graph_capture:
+            changes += [{**change, f"{word}.{graphs}": "1"} for change in changes]
         values["fixed_dimensions"] = True
         # a precision that the space does not offer falls back to the provider's own
-        nearest = [space.nearest({**values, **change}) for change in ({}, *changes)]
+        nearest = [space.nearest({**values, **change}) for change in changes]
         forms += [form for form in nearest if form != plain]
     return list(dict.fromkeys(forms))
 

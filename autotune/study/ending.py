@@ -50,6 +50,11 @@ class EndOfStudy:
     search: Search
     budget: Budget = field(default_factory=Budget)
 
+    @classmethod
+    def within(cls, limit_s: float, ctx: Context, search: Search) -> "EndOfStudy":
+        """Returns the end of a study that takes about so long."""
+        return cls(ctx=ctx, search=search, budget=Budget(limit_s, search.clock.monotonic))
+
     def compare(self) -> Conclusion:
         """Returns what the finalists come to, side by side with the default, and which one wins.
 
@@ -105,7 +110,11 @@ class EndOfStudy:
     def _without(self, conclusion: Conclusion, numbers: Collection[int]) -> Conclusion:
         """Returns the conclusion without the trials of these numbers, which do not hold."""
         limits = self.ctx.limits
-        beyond = [f for f in conclusion.others if not limits.admit_answers(f.error, f.drop)]
+        beyond = [
+            f
+            for f in conclusion.others
+            if not limits.admit_answers(f.numbers.error, f.numbers.drop)
+        ]
         compared = (*conclusion.members, *conclusion.others)
         rest = [finalist for finalist in compared if finalist.trial.number not in numbers]
         without = self._conclusion(rest, beyond[0].trial if beyond else None)
@@ -194,7 +203,9 @@ class EndOfStudy:
             # the numbers of the final comparison stand, whatever happened to a process afterwards
             return None
         # measured later, on the scale of the others
-        return on_scale(others[0], compared[0]) if others else None
+        if not others:
+            return None
+        return replace(others[0], numbers=on_scale(others[0].numbers, compared[0].numbers))
 
     def _conclusion(self, compared: Sequence[Finalist], beyond: Trial | None) -> Conclusion:
         ctx = self.ctx
@@ -204,7 +215,7 @@ class EndOfStudy:
         if self._is_as_good(own, picked):  # another ONNX Runtime has to be worth its installation
             picked = own
         objectives = beyond_luck(ctx.objectives, compared[0])
-        front = pareto.front(eligible, lambda finalist: finalist.values, objectives)
+        front = pareto.front(eligible, lambda finalist: finalist.numbers.values, objectives)
         kept = [compared[0], *(finalist for finalist in front if finalist is not compared[0])]
         # what there is without another ONNX Runtime may be picked too
         kept += [finalist for finalist in (picked, own) if finalist not in kept]
@@ -223,8 +234,8 @@ class EndOfStudy:
             return False
         return not any(
             o.is_better(
-                picked.values[o.name],
-                o.better_by(own.values[o.name], max(o.tolerance, own.noise_floor)),
+                picked.numbers.values[o.name],
+                o.better_by(own.numbers.values[o.name], max(o.tolerance, own.numbers.noise_floor)),
             )
             for o in beyond_luck(self.ctx.objectives, picked)
         )

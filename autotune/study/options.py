@@ -35,12 +35,13 @@ from autotune.space.space import Space
 
 _MAX_ERROR = 0.05
 _MAX_PERPLEXITY_RISE = 0.02
+_MAX_DROP = 0.01
 DEFAULT_SPACE, DECODER_SPACE = "default", "decoder"
 # Optuna's samplers take no larger one.
 _LARGEST_SEED = 2**32 - 1
 # The storage does not keep these. The user who continues a study names its storage. A storage may
-# come from a stranger, and code (a metric) is never taken from it.
-_NOT_KEPT = frozenset({"metric", "storage", "first", "wait"})
+# come from a stranger, and code (a metric, a sampler) is never taken from it.
+_NOT_KEPT = frozenset({"metric", "sampler", "storage", "first", "wait"})
 # A message names so many outputs.
 _MOST_NAMED = 12
 # Characters of a study's name: files are named after it.
@@ -48,13 +49,49 @@ _LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyOptions:
-    """The options of a study.
+class CommonOptions:
+    """The options of a study of one model, and of one of a whole application.
 
     Attributes:
+        out: The folder to write to; one in the working directory if None.
         trials: How many configurations to measure in all, earlier runs of the study included.
-        timeout_s: The search stops after this time, and the final comparison follows.
         space: Name of a preset, or a TOML file.
+        providers: Words of the execution providers that are searched, such as ``cpu`` and
+            ``openvino``; all that can be used on this machine if empty.
+        max_error: Largest relative L2 error of an output; of a decoder, by how much its perplexity
+            may rise. None means 0.05, of a decoder 0.02, and no limit where there is a `metric`.
+        metric: Rates answers: a name, or ``module:function``, called with outputs, references and
+            inputs (a list each, of samples that map names to arrays); returns a number that is
+            better the higher it is.
+        max_drop: By how much the metric may fall below that of the unoptimised model; 0.01 if None.
+        max_memory_mib: The most memory that a session may add at its peak.
+        max_held_memory_mib: Most memory that the process may hold after all runs, above that before
+            the session; of the final comparison the range in which another process lies keeps it.
+        prefer: What decides between the members of the Pareto front.
+        seed: Random seed.
+        wait: Whether to wait for another study on the same cores to end, instead of refusing.
+    """
+
+    out: Path | None = None
+    trials: int = 100
+    space: str = DEFAULT_SPACE
+    providers: tuple[str, ...] = ()
+    max_error: float | None = None
+    metric: str | None = None
+    max_drop: float | None = None
+    max_memory_mib: float | None = None
+    max_held_memory_mib: float | None = None
+    prefer: str | None = None
+    seed: int = 0
+    wait: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions(CommonOptions):
+    """The options of a study of one model; see :class:`CommonOptions` too.
+
+    Attributes:
+        timeout_s: The search stops after this time, and the final comparison follows.
         fix: Parameters that have one value in all configurations but the default.
         data: Samples: an .npz file or a folder of them; generated if None.
         generate: Prompts of a decoder, a file with a JSON object in each line; generated if None.
@@ -62,8 +99,6 @@ class StudyOptions:
         new_tokens: How many tokens follow each prompt; 64 if None.
         pairs: Outputs of a decoder that are inputs of the next step, by the names of the inputs;
             found in the graph if empty.
-        providers: Words of the execution providers that are searched, such as ``cpu`` and
-            ``openvino``; all that can be used on this machine if empty.
         runtimes: Other builds and versions of ONNX Runtime that are searched beside the user's own,
             as ``NAME`` or ``NAME==VERSION``, or ``all``; ``autotune runtimes add`` installs them.
         outputs: Names of the outputs that are asked for; the others are removed from the files of
@@ -71,25 +106,12 @@ class StudyOptions:
         batch: Batch sizes that are searched, for a model whose inputs begin with an open batch
             dimension; the default runs the smallest. Empty means that each run has one sample, or
             the sizes of the space.
-        max_error: Largest relative L2 error of an output. None means 0.05, and no limit where there
-            is a `metric`.
-        max_perplexity_rise: By how much the perplexity of a decoder may rise; it takes the place of
-            `max_error`. None means 0.02.
-        metric: ``module:function``, called with outputs, references and inputs (a list each, of
-            samples that map names to arrays); returns a number that is better the higher it is.
-        max_drop: By how much the metric may fall below that of the unoptimised model.
-        max_held_memory_mib: Most memory that the process may hold after all runs, above that before
-            the session; of the final comparison the range in which another process lies keeps it.
         max_latency_ms: Longest run; where ``throughput_per_s`` is an objective, the longest 99th
             percentile of the latency under load.
         objectives: What the search optimises, by name: ``latency_ms``, ``peak_memory_mib``,
             ``cpu_s`` (CPU seconds of a run), ``load_ms`` (creating the session) and ``p99_ms``,
             which are minimised, and ``throughput_per_s``, which is maximised. With several clients
             or batch sizes the default is ``throughput_per_s`` and ``peak_memory_mib``.
-        prefer: Which member of the Pareto front is selected: the word of an objective (``latency``,
-            ``memory``, ``cpu``, ``load``, ``p99``, ``throughput``) or ``balanced``; the first
-            objective if None.
-        out: The folder to write to; ``MODEL.autotune`` in the working directory if None.
         storage: URL of the storage that keeps the trials, such as ``postgresql://user@host/name``,
             which many machines of one kind may share. None means the variable
             ``AUTOTUNE_STORAGE``, or a SQLite file in the folder if that is not set.
@@ -99,15 +121,14 @@ class StudyOptions:
             or JSON objects of parameters and values.
         early_stop: Whether the search ends when the front has not moved for long and no
             configuration promises more.
-        wait: Whether to wait for another study on the same cores to end, instead of refusing.
+        sampler: What proposes configurations in place of the model of effects: ``tpe``, ``nsga2``,
+            ``nsga3``, ``gp`` or ``random`` of Optuna, or ``module:class``.
         clients: How many clients run at once, in a closed loop: each begins its next run when the
             last one ended. None means the number in the search space, or one.
     """
 
     model: Path
-    trials: int = 100
     timeout_s: float | None = None
-    space: str = DEFAULT_SPACE
     fix: Mapping[str, str] = field(default_factory=dict)
     data: Path | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -115,26 +136,16 @@ class StudyOptions:
     prompt_tokens: tuple[int, ...] = ()
     new_tokens: int | None = None
     pairs: Mapping[str, str] = field(default_factory=dict)
-    providers: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     batch: tuple[int, ...] = ()
-    max_error: float | None = None
-    max_perplexity_rise: float | None = None
-    metric: str | None = None
-    max_drop: float = 0.01
-    max_memory_mib: float | None = None
-    max_held_memory_mib: float | None = None
     max_latency_ms: float | None = None
     objectives: tuple[str, ...] = DEFAULT
-    prefer: str | None = None
-    out: Path | None = None
     storage: str | None = field(default=None, repr=False)
     study_name: str | None = None
-    seed: int = 0
     first: tuple[Path, ...] = ()
     early_stop: bool = True
-    wait: bool = False
+    sampler: str | None = None
     clients: int | None = None
 
     @classmethod
@@ -173,15 +184,14 @@ class StudyOptions:
             ("--max-held-memory", self.max_held_memory_mib, " MiB"),
             ("--max-latency", self.max_latency_ms, " ms"),
             ("--max-error", self.max_error, ""),
-            ("--max-perplexity-rise", self.max_perplexity_rise, ""),
         ):
             if value is not None and not value > 0:
                 raise RequestError(f"{name} must be more than 0, not {value:g}{unit}")
-        if not 0 <= self.max_drop < math.inf:
+        if self.max_drop is not None and not 0 <= self.max_drop < math.inf:
             raise RequestError(f"--max-drop must be at least 0, not {self.max_drop:g}")
         if not 0 <= self.seed <= _LARGEST_SEED:
             raise RequestError(
-                f"--seed must be at least 0 and at most {_LARGEST_SEED}, not {self.seed}"
+                f"seed must be at least 0 and at most {_LARGEST_SEED}, not {self.seed}"
             )
         if problem := batch_problem(self.batch):
             raise RequestError(f"--batch: {problem}")
@@ -189,7 +199,7 @@ class StudyOptions:
             raise RequestError(f"--clients {problem}")
         if self.study_name is not None and not _is_name(self.study_name):
             raise RequestError(
-                f"--study-name must have 1 to {_LONGEST_NAME} printable characters and no '/'"
+                f"study_name must have 1 to {_LONGEST_NAME} printable characters and no '/'"
             )
         self.generation.check()
         if self.data is not None and self.shapes and not self.generation.is_asked:
@@ -228,38 +238,30 @@ class StudyOptions:
     def for_workload(self, model: Model, workload: Workload) -> "StudyOptions":
         """Returns the options as they are for a workload.
 
-        The limit of a decoder that generates is the rise of its perplexity, and objectives and
-        search space that the user left open are those of decoders.
+        Limit, objectives and search space that the user left open are those of decoders for one
+        that generates.
 
         Raises:
             RequestError: an option is for other models.
         """
         if workload.plan is None:
-            if self.max_perplexity_rise is not None:
-                raise RequestError(
-                    f"--max-perplexity-rise is for decoders that generate, and {model.path.name} "
-                    "is run in single steps; name --max-error"
-                )
             return self
         for name, value in (
             ("--metric", self.metric),
-            ("--max-error", self.max_error),
             ("--batch", self.batch),
             ("--outputs", self.outputs),
         ):
             if value:
                 raise RequestError(
                     f"{model.path.name} is a decoder, and {name} is for other models; leave it out"
-                    + (", or name --max-perplexity-rise" if name == "--max-error" else "")
                 )
         if THROUGHPUT in self.objectives:
             raise RequestError(
                 f"{model.path.name} is a decoder: its rate is --objective tokens, not {THROUGHPUT}"
             )
-        rise = self.max_perplexity_rise
         return replace(
             self,
-            max_error=_MAX_PERPLEXITY_RISE if rise is None else rise,
+            max_error=_MAX_PERPLEXITY_RISE if self.max_error is None else self.max_error,
             objectives=DECODER_DEFAULT if self.objectives == DEFAULT else self.objectives,
             space=DECODER_SPACE if self.space == DEFAULT_SPACE else self.space,
         )
@@ -300,16 +302,19 @@ class StudyOptions:
             max_error=self.error_limit,
             max_memory_mib=self.max_memory_mib,
             max_held_memory_mib=self.max_held_memory_mib,
-            max_drop=None if self.metric is None else self.max_drop,
+            max_drop=None if self.metric is None else self._max_drop,
         )
         return latency_limit(limits, objectives, self.max_latency_ms)
 
     @property
+    def _max_drop(self) -> float:
+        return _MAX_DROP if self.max_drop is None else self.max_drop
+
+    @property
     def error_limit(self) -> float:
         """Largest error, of a decoder largest rise; infinite where a metric alone decides."""
-        largest = self.max_error or self.max_perplexity_rise
-        if largest is not None:
-            return largest
+        if self.max_error is not None:
+            return self.max_error
         return _MAX_ERROR if self.metric is None else math.inf
 
     @property
@@ -319,10 +324,8 @@ class StudyOptions:
 
     def resolved(self, ctx: Context) -> "StudyOptions":
         """Returns the options as they were resolved: what another machine would be asked for."""
-        is_decoder = ctx.workload.plan is not None
         return replace(
             self,
-            max_perplexity_rise=ctx.limits.max_error if is_decoder else None,
             clients=ctx.clients,
             batch=() if ctx.batching is None else ctx.batching.sizes,
             objectives=tuple(objective.name for objective in ctx.objectives),
@@ -338,8 +341,6 @@ class StudyOptions:
         kept["generate"] = None if self.generate is None else self.generate.resolve()
         kept["prefer"] = self.preference
         kept["max_error"] = self.error_limit if math.isfinite(self.error_limit) else None
-        if self.max_perplexity_rise is not None:
-            kept["max_error"] = None
         if self.space not in presets():
             kept["space"] = str(Path(self.space).resolve())
         record: Json = to_plain({n: v for n, v in kept.items() if n not in _NOT_KEPT})

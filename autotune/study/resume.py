@@ -12,12 +12,11 @@ from autotune.deploy.files import is_file
 from autotune.errors import FormatError, RequestError, StudyError, did_you_mean
 from autotune.facts.hardware import Facts
 from autotune.results.result import FRONT
+from autotune.search.optuna_trials import read_trials
 from autotune.storage.database import VARIABLE, Place, open_storage, quiet_optuna
 from autotune.storage.identity import facts_of
 from autotune.storage.locks import DATABASE
 from autotune.storage.masking import without_secrets
-from autotune.storage.spool import spool_file
-from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 
 
@@ -130,11 +129,11 @@ def choose(studies: Sequence[StoredStudy], name: str | None, place: Place) -> St
             if entry.name == name:
                 return entry
         near = did_you_mean(name, [entry.name for entry in studies])
-        raise RequestError(f"--study-name: there is none called '{name}'.{near}")
+        raise RequestError(f"study_name: there is none called '{name}'.{near}")
     if len({entry.options.model if entry.options else entry.model for entry in studies}) > 1:
         names = ", ".join(entry.name for entry in studies)
         raise RequestError(
-            f"{place} holds several studies; choose one with --study-name NAME: {names}"
+            f"{place} holds several studies; choose one with --set study_name=NAME: {names}"
         )
     return max(studies, key=lambda entry: entry.trials)
 
@@ -170,7 +169,7 @@ def _folder_of(entry: StoredStudy) -> Path | None:
     out = entry.options.out if entry.options else None
     if out is None:
         return None
-    return out if is_file(out / FRONT) or is_file(spool_file(out, entry.name)) else None
+    return out if is_file(out / FRONT) or is_file(out / ".lock") else None
 
 
 def options_of(entry: StoredStudy, **changes: Any) -> StudyOptions:
@@ -200,6 +199,6 @@ def check_paths(options: StudyOptions) -> None:
     Raises:
         RequestError: that is so; the message names the option that says where they are.
     """
-    for path, option in ((options.model, "--model"), (options.data, "--data")):
+    for path, option in ((options.model, "--set model="), (options.data, "--data ")):
         if path is not None and not path.exists():
-            raise RequestError(f"{path} is not here; say where it is with {option} PATH")
+            raise RequestError(f"{path} is not here; say where it is with {option}PATH")

@@ -13,6 +13,7 @@ from autotune.facts.providers import (
     ProviderState,
     SearchedRuntime,
     choose_providers,
+    only_the_cpu,
     promising_runtime,
 )
 from autotune.facts.workload import Workload
@@ -35,7 +36,7 @@ def searched_space(
     machine: Hardware,
     clients: int,
 ) -> tuple[Space, str]:
-    """Returns the space of a study, and a hint at a build of ONNX Runtime that is not here.
+    """Returns the space of a study, and a hint at what it lacks.
 
     Args:
         whole: The space as its file says.
@@ -75,7 +76,7 @@ def searched_space(
             space = replace(space, identity=resolved().digest())
     if options.providers or EXECUTION_PROVIDER not in {p.name for p in whole.parameters}:
         return space, ""
-    return space, promising_runtime(machine.features, states)
+    return space, only_the_cpu(states) or promising_runtime(machine.features, states)
 
 
 def _with_brought(

@@ -46,7 +46,16 @@ for _ in range(parts):
 
 def write_tuned(folder: Path, model: Path, recording: Path) -> Path:
     """Writes a tuned application that opens the recorded session as it is; returns its folder."""
-    study = [*AUTOTUNE, "study", str(model), "--out", str(folder / "study"), "--quiet", "--wait"]
+    study = [
+        *AUTOTUNE,
+        "study",
+        str(model),
+        "--out",
+        str(folder / "study"),
+        "--quiet",
+        "--set",
+        "wait=yes",
+    ]
     study += ["--space", "session", "--trials", "1"]
     subprocess.run(study, check=True, stdout=subprocess.DEVNULL)
     config = TunedConfig.read(folder / "study" / "best.json")

@@ -46,7 +46,7 @@ def tune(python: str, pages: int, options: argparse.Namespace) -> None:
     if not recording.exists():
         subprocess.run([*AUTOTUNE, "record", "-o", str(recording), "--", *command], check=True)
     study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned)]
-    study += ["--trials", str(options.trials), "--space", options.space, "--wait"]
+    study += ["--trials", str(options.trials), "--space", options.space, "--set", "wait=yes"]
     study += ["--prefer", options.prefer, "--max-error", str(options.max_error)]
     if options.metric:
         study += ["--metric", options.metric, "--max-drop", str(options.max_drop)]

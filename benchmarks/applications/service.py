@@ -53,7 +53,7 @@ def tune(options: argparse.Namespace, name: str, kinds: str) -> Path:
     if not recording.exists():
         record = [*AUTOTUNE, "record", "-o", str(recording), "--", *command(options, kinds)]
         subprocess.run(record, check=True, stdout=subprocess.DEVNULL)
-    study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned), "--wait"]
+    study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned), "--set", "wait=yes"]
     study += ["--trials", str(options.trials), "--space", options.space]
     subprocess.run(study, check=True)
     return tuned

@@ -186,8 +186,8 @@ def measured_again(path: Path, folder: Path, checkout: Path) -> dict[str, float]
     compared = compare(lineup, workload, max_error=math.inf, on_step=lambda *_: None)
     points = {
         Path(one.name): (
-            -math.log(one.score.speedup.value),
-            math.log(one.score.peak_memory_mib / compared.baseline.score.peak_memory_mib),
+            -math.log(one.numbers.speedup.value),
+            math.log(one.numbers.peak_memory_mib / compared.baseline.numbers.peak_memory_mib),
         )
         for one in compared.configs
     }
@@ -235,7 +235,7 @@ def configs_of(folder: Path, checkout: Path) -> list[Path]:
     members = json.loads((folder / "front.json").read_text(encoding="utf-8"))["members"]
     configs = []
     for member in members[1:]:
-        trial = str(member["evidence"]["trial"])
+        trial = str(member["trial"])
         run_there(checkout, folder.parent, ["pick", str(folder), "--trial", trial])
         copy = folder.with_name(f"{folder.name}-{trial}")
         copy.mkdir()
@@ -260,7 +260,7 @@ def study_of(checkout: Path, path: Path, folder: Path, trials: int, space: str) 
     """Returns wall time and hypervolume of a study by the code of another checkout."""
     data = file_beside(path)
     command = ["study", str(path.resolve()), "--trials", str(trials), "--space", space]
-    command += ["--out", str(folder), "--no-early-stop"]
+    command += ["--out", str(folder), "--set", "early_stop=no"]
     command += ["--data", str(data.resolve())] if data else []
     folder.parent.mkdir(parents=True, exist_ok=True)
     began_s = time.monotonic()

@@ -24,13 +24,14 @@ from typing import Any
 
 from common import file_beside, workload_of
 
+from autotune.deploy.config import Numbers
 from autotune.facts.model import describe
 from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.results.final_comparison import Rounds, RoundsPlan
 from autotune.results.leave_one_out import Simplification, changes_of
 from autotune.results.result import StudyResult
-from autotune.results.score import Score, is_gain, is_loss
+from autotune.results.score import is_gain, is_larger, is_leaner, is_loss
 from autotune.search.objective import DEFAULT, find
 from autotune.space.configuration import Configuration
 from autotune.space.files import find_space
@@ -137,13 +138,13 @@ def check(path: Path, result: StudyResult, max_error: float, most_rounds: int) -
     ]
 
 
-def _matters(selected: Score, without: Score) -> bool:
+def _matters(selected: Numbers, without: Numbers) -> bool:
     """Returns whether latency, memory or answers are others without a change."""
     return (
         is_gain(without.speedup)
         or is_loss(without.speedup)
-        or without.larger
-        or without.leaner
+        or is_larger(without)
+        or is_leaner(without)
         or without.error > _SAME_ERROR * selected.error + _EXACT_ERROR
     )
 

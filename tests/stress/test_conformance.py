@@ -114,7 +114,7 @@ def _verdict(test: Any, folder: Path) -> str:
     onnx.save(test.model, model)
     names = [item.name for item in test.model.graph.input]
     has_samples = _write_sample(names, inputs, data)
-    options = ["--trials", "3", "--max-error", "1e-4", "--seed", "0", "--out", str(out)]
+    options = ["--trials", "3", "--max-error", "1e-4", "--out", str(out)]
     if has_samples and names:
         options += ["--data", str(data)]
     done = command_line.run(folder, "study", str(model), *options)

@@ -114,7 +114,8 @@ def gelu(scope: Scope, node: onnx.NodeProto) -> bool:
     for base, gate in (factors, factors[::-1]):
         tensor, scale, offset = linear(scope, gate)
         function = scope.producer(tensor, "Erf", "Tanh")
-        if function is None or not scope.is_float32(base):
+        # ONNX Runtime's operators take no number without axes
+        if function is None or not scope.is_float32(base) or not scope.rank(base):
             continue
         if not (is_close(scale, offset) and is_close(number * scale, 0.5)):
             continue

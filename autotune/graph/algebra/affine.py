@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from autotune.facts.graphs import operator_of
-from autotune.graph.algebra.expressions import with_number
+from autotune.graph.algebra.expressions import rounds, with_number
 from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Array, Scope, attribute
 from autotune.graph.algebra.weights import (
@@ -51,7 +51,7 @@ def affine(scope: Scope, node: onnx.NodeProto) -> Affine | None:
 
     None where it has no constant, or divides by zero.
     """
-    one, zero = np.ones(1), np.zeros(1)
+    one, zero = np.ones(()), np.zeros(())
     if operator_of(node) == "Neg":
         return Affine(node.input[0], -one, zero)
     if operator_of(node) == "BatchNormalization":
@@ -62,6 +62,8 @@ def affine(scope: Scope, node: onnx.NodeProto) -> Affine | None:
         return None
     values = np.asarray(arrays[place], np.float64)
     tensor = node.input[1 - place]
+    if operator_of(node) in ("Add", "Sub") and rounds(arrays[place]):
+        return None
     if operator_of(node) == "Mul":
         return Affine(tensor, values, zero) if np.all(values) else None
     if operator_of(node) == "Div":
@@ -142,7 +144,7 @@ def into_consumers(scope: Scope, node: onnx.NodeProto) -> bool:
     form = affine(scope, node)
     output = node.output[0]
     consumers = scope.consumers(output)
-    if form is None or scope.is_visible(output) or not consumers:
+    if form is None or scope.is_visible(output) or not consumers or _adds_axes(scope, form):
         return False
     changed = []
     for consumer in consumers:
@@ -158,6 +160,12 @@ def into_consumers(scope: Scope, node: onnx.NodeProto) -> bool:
     for item in changed:
         _write(scope, item)
     return True
+
+
+def _adds_axes(scope: Scope, form: Affine) -> bool:
+    """Returns whether a constant may give its tensor more axes than that has."""
+    axes, rank = max(form.scale.ndim, form.shift.ndim), scope.rank(form.tensor)
+    return axes > 0 if rank is None else axes > rank
 
 
 def _may_widen(scope: Scope, node: onnx.NodeProto, form: Affine, item: Weighted) -> bool:
@@ -287,7 +295,7 @@ def _scaled_constant(
     scope: Scope, node: onnx.NodeProto, place: int, number: float
 ) -> _Changes | None:
     values = scope.floats(node.input[place])
-    if values is None or not scope.is_changeable(node.input[place]):
+    if values is None or rounds(values) or not scope.is_changeable(node.input[place]):
         return None
     scaled = rounded(values.astype(np.float64) * number, values, values)
     if scaled is None:

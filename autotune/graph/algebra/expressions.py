@@ -7,15 +7,18 @@ where its constant has one element and gives the result no axis.
 import math
 from typing import NamedTuple
 
+import numpy as np
 import onnx
 
 from autotune.facts.graphs import operator_of
-from autotune.graph.algebra.scope import Scope, attribute
+from autotune.graph.algebra.scope import Array, Scope, attribute
 
 _MOST_STEPS = 32
 _HIGHEST_DEGREE = 4
 # What a Clip without a bound has as its bound: it makes infinities finite.
 _LARGEST_FLOAT = 3.4028234663852886e38
+# Beside such summands floats of these types have few bits left behind the point.
+_ROUNDING = {"float16": 2.0**8, "float32": 2.0**13, "float64": 2.0**42}
 
 
 class Linear(NamedTuple):
@@ -44,9 +47,10 @@ class Bounded(NamedTuple):
 def with_number(scope: Scope, node: onnx.NodeProto) -> tuple[str, float, int] | None:
     """Returns the tensor and the number that an operation of two inputs takes.
 
-    The third value is the place of the number. None where there is no number, or two.
+    The third value is the place of the number. None where there is no number, or two, and for a sum
+    that rounds.
     """
-    if len(node.input) != 2:
+    if len(node.input) != 2 or _rounds(scope, node):
         return None
     first, second = node.input
     for place, (tensor, number) in enumerate([(second, first), (first, second)]):
@@ -54,6 +58,22 @@ def with_number(scope: Scope, node: onnx.NodeProto) -> tuple[str, float, int] | 
         if value is not None and scope.array(tensor) is None:
             return tensor, value, place
     return None
+
+
+def rounds(values: Array | None) -> bool:
+    """Returns whether a summand is so large that what it is added to loses its digits.
+
+    Adding and subtracting 1.5 * 2^23 is a way to round a float of 32 bits to whole numbers.
+    """
+    if values is None or values.dtype.name not in _ROUNDING:
+        return False
+    finite = np.where(np.isfinite(values), values, 0)  # infinity is a mask
+    return bool(np.any(np.abs(finite) >= _ROUNDING[values.dtype.name]))
+
+
+def _rounds(scope: Scope, node: onnx.NodeProto) -> bool:
+    is_sum = operator_of(node) in ("Add", "Sub")
+    return is_sum and any(rounds(scope.floats(name)) for name in node.input)
 
 
 def linear(scope: Scope, name: str) -> Linear:
@@ -178,7 +198,7 @@ def polynomial(scope: Scope, name: str, base: str, depth: int = 8) -> dict[int, 
     if node is None or len(node.input) != 2 or not depth:
         return None
     first, second = (polynomial(scope, item, base, depth - 1) for item in node.input)
-    if first is None or second is None:
+    if first is None or second is None or _rounds(scope, node):
         return None
     if operator_of(node) in ("Add", "Sub"):
         sign = 1 if operator_of(node) == "Add" else -1

@@ -19,6 +19,7 @@ from autotune.graph.algebra.structure import SHAPES
 from autotune.graph.model_file import save
 
 _OLDEST_OPSET = 7
+_OPEN_BRANCHES_OPSET = 11
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 # ONNX Runtime's operators whose output is of the type and shape of their first input.
 _ACTIVATIONS = frozenset(
@@ -63,7 +64,7 @@ def simplify(
         How often each rule was applied, by its name.
     """
     fired: Counter[str] = Counter()
-    if _opset(model) < _OLDEST_OPSET:
+    if _opset(model) < _OLDEST_OPSET or _has_strict_branches(model):
         return fired
     to_initializers(model)
     settled: set[str] = set()
@@ -81,6 +82,15 @@ def simplify(
     if RUNTIME_DOMAIN not in domains and _uses_runtime_domain(model):
         model.opset_import.append(helper.make_opsetid(RUNTIME_DOMAIN, 1))
     return fired
+
+
+def _has_strict_branches(model: onnx.ModelProto) -> bool:
+    """Returns whether known shapes may make the model invalid.
+
+    Before opset 11 the branches of an If must have one shape, as far as it is known.
+    """
+    nodes = all_nodes(model.graph)
+    return _opset(model) < _OPEN_BRANCHES_OPSET and any(operator_of(n) == "If" for n in nodes)
 
 
 def _uses_runtime_domain(model: onnx.ModelProto) -> bool:

@@ -55,6 +55,9 @@ class Scope:
         outer: The graph around this one; None for the main graph.
         settled: Outputs of nodes that no rule changes any more, because a runtime knows the pattern
             that they are in.
+
+    Attributes:
+        seen: Nodes by what they compute, for the rule that looks for repeated ones.
     """
 
     def __init__(
@@ -69,8 +72,11 @@ class Scope:
     ) -> None:
         self.opset = opset
         self.facts = facts
-        self.nodes: list[onnx.NodeProto] = list(graph.node)
         self.settled = settled
+        self.seen: dict[Any, onnx.NodeProto] = {}
+        # the nodes in the place of each node of the graph, so that a change touches one place
+        self._places: list[list[onnx.NodeProto]] = [[node] for node in graph.node]
+        self._place_of = {id(place[0]): i for i, place in enumerate(self._places)}
         self._graph = graph
         self._names = names
         self._outer = outer
@@ -82,9 +88,15 @@ class Scope:
         self._tensors = {item.name: item for item in graph.initializer}
         self._read: dict[str, Array] = {}
         self._producers: dict[str, onnx.NodeProto] = {}
-        self._consumers: dict[str, list[onnx.NodeProto]] = {}
+        # who takes a tensor, by the node's identity and the place of the input
+        self._consumers: dict[str, dict[tuple[int, int], onnx.NodeProto]] = {}
         for node in self.nodes:
             self._connect(node)
+
+    @property
+    def nodes(self) -> list[onnx.NodeProto]:
+        """The nodes of this graph, in their order."""
+        return [node for place in self._places for node in place]
 
     def producer(self, name: str, *operators: str) -> onnx.NodeProto | None:
         """Returns the node of this graph whose first output is a tensor.
@@ -98,7 +110,7 @@ class Scope:
 
     def consumers(self, name: str) -> Sequence[onnx.NodeProto]:
         """Returns the nodes of this graph that take a tensor; twice if they take it twice."""
-        return self._consumers.get(name, [])
+        return list(self._consumers.get(name, {}).values())
 
     def is_visible(self, name: str) -> bool:
         """Returns whether something besides the nodes of this graph takes a tensor."""
@@ -106,15 +118,11 @@ class Scope:
 
     def is_private(self, name: str) -> bool:
         """Returns whether one node of this graph alone takes a tensor, once."""
-        return len(self.consumers(name)) == 1 and not self.is_visible(name)
+        return len(self._consumers.get(name, ())) == 1 and not self.is_visible(name)
 
     def has(self, node: onnx.NodeProto) -> bool:
         """Returns whether a node is still in this graph."""
         return any(self._producers.get(name) is node for name in node.output)
-
-    def is_before(self, node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
-        """Returns whether a node is earlier in this graph than another one."""
-        return next(item is node for item in self.nodes if item is node or item is other)
 
     def kind(self, name: str) -> int:
         """Returns the element type of a tensor; 0 where it is unknown."""
@@ -227,22 +235,24 @@ class Scope:
 
         Nodes whose outputs nothing takes any more are removed.
         """
-        place = next(i for i, item in enumerate(self.nodes) if item is node)
+        i = self._place_of[id(node)]
+        at = next(j for j, item in enumerate(self._places[i]) if item is node)
         self._disconnect(node)
-        self.nodes[place : place + 1] = others
+        self._places[i][at:at] = others
         for other in others:
+            self._place_of[id(other)] = i
             self._connect(other)
         self._remove_unused(node.input)
 
     def rewire(self, node: onnx.NodeProto, changes: Mapping[int, str]) -> None:
         """Gives a node other inputs, by their places."""
-        old = [*node.input]
-        self._disconnect(node)
         while len(node.input) <= max(changes):
             node.input.append("")
+        old = [node.input[place] for place in changes]
         for place, name in changes.items():
+            self._consumers.get(node.input[place], {}).pop((id(node), place), None)
             node.input[place] = name
-        self._connect(node)
+            self._consumers.setdefault(name, {})[id(node), place] = node
         self._remove_unused(old)
 
     def bypass(self, node: onnx.NodeProto, name: str) -> bool:
@@ -255,57 +265,59 @@ class Scope:
         takes = any(item == name for item in node.input)
         if producer is not None and takes and self.is_private(name):
             self._disconnect(node)
-            self._disconnect(producer)
             names = [output if item == name else item for item in producer.output]
             del producer.output[:]
             producer.output.extend(names)
-            self._connect(producer)
+            self._producers.pop(name, None)
+            self._producers[output] = producer
         elif not self.is_visible(output):
-            for consumer in list(self.consumers(output)):
-                places = [i for i, item in enumerate(consumer.input) if item == output]
-                if places:  # a consumer that takes it twice is listed twice
-                    self.rewire(consumer, dict.fromkeys(places, name))
+            for (_, place), consumer in list(self._consumers.get(output, {}).items()):
+                self.rewire(consumer, {place: name})
             if self.has(node):
                 self._disconnect(node)
         else:
             return False
-        self.nodes = [item for item in self.nodes if item is not node]
         self._remove_unused(node.input)
         return True
 
     def _connect(self, node: onnx.NodeProto) -> None:
         self._producers.update({name: node for name in node.output if name})
-        for name in node.input:
-            self._consumers.setdefault(name, []).append(node)
+        for place, name in enumerate(node.input):
+            self._consumers.setdefault(name, {})[id(node), place] = node
 
     def _disconnect(self, node: onnx.NodeProto) -> None:
+        """Takes a node out of the graph."""
         for name in node.output:
             self._producers.pop(name, None)
-        for name in node.input:
-            self._consumers[name] = [item for item in self._consumers[name] if item is not node]
+        for place, name in enumerate(node.input):
+            self._consumers.get(name, {}).pop((id(node), place), None)
+        beside = self._places[self._place_of[id(node)]]
+        beside[:] = [item for item in beside if item is not node]
 
     def _remove_unused(self, names: Iterable[str]) -> None:
         """Removes the nodes that write these tensors if nothing takes what they write."""
         pending = [*names]
         while pending:
             node = self._producers.get(pending.pop())
-            if node is None or any(self.consumers(n) or self.is_visible(n) for n in node.output):
+            if node is None or any(
+                self._consumers.get(n) or self.is_visible(n) for n in node.output
+            ):
                 continue
             self._disconnect(node)
-            self.nodes = [item for item in self.nodes if item is not node]
             pending += node.input
 
     def write(self) -> None:
         """Writes the changes to the graph; constants that nothing takes are left out."""
-        used = {name for node in self.nodes for name in node.input}
+        nodes = self.nodes
+        used = {name for node in nodes for name in node.input}
         used |= self._captured | self._outputs | self._inputs
         del self._graph.node[:]
-        self._graph.node.extend(self.nodes)
+        self._graph.node.extend(nodes)
         kept = [item for name, item in self._tensors.items() if name in used]
         del self._graph.initializer[:]
         self._graph.initializer.extend(kept)
         known = {i.name: i for i in self._graph.value_info if i.name in self._producers}
-        for node in self.nodes:
+        for node in nodes:
             name = node.output[0]
             if node.domain == RUNTIME_DOMAIN and name not in known and name in self.facts:
                 # shape inference does not know these operators

@@ -421,16 +421,15 @@ def padded(scope: Scope, node: onnx.NodeProto) -> bool:
 
 
 def duplicate(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Lets the consumers of a node take the output of an earlier one that computes the same."""
-    if len(node.output) != 1 or scope.is_visible(node.output[0]):
+    """Lets the consumers of a later node take the output of this one, which computes the same."""
+    if len(node.output) != 1:
         return False
     key = _key(node)
-    for other in scope.consumers(node.input[0]):
-        if other is node or len(other.output) != 1 or _key(other) != key:
-            continue
-        if scope.is_before(other, node):
-            return scope.bypass(node, other.output[0])
-    return False
+    later = scope.seen.get(key)
+    scope.seen[key] = node  # rules go through the nodes from the last one to the first
+    if later is None or later is node or not scope.has(later) or _key(later) != key:
+        return False
+    return not scope.is_visible(later.output[0]) and scope.bypass(later, node.output[0])
 
 
 def _key(node: onnx.NodeProto) -> tuple[Any, ...]:
