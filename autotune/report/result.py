@@ -132,14 +132,12 @@ def effects(result: StudyResult, *, has_unclear: bool = False) -> Table:
 
 
 def _first_line(result: StudyResult) -> list[Line]:
-    """Returns the headline, and beside it what the inputs take from it."""
-    lines = [Line(headline(result), "good")]
+    """Returns the headline, and what the inputs take from it."""
+    words = headline(result)
     if result.error_data != "user" and result.best is not result.baseline:
-        lines.append(Line("No real input was seen; --data brings yours.", "warning"))
-    lines += [
-        Line(f"{sentence[0].upper()}{sentence[1:]}.", "warning") for sentence in result.warnings
-    ]
-    return [*lines, BLANK]
+        words += " No real input was seen."
+    warnings = [Line(f"{text[0].upper()}{text[1:]}.", "warning") for text in result.warnings]
+    return [Line(words, "good"), *warnings, BLANK]
 
 
 def _answer(result: StudyResult, members: Sequence[Member], *, is_short: bool) -> list[Block]:
