@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,6 @@ class PreparedModel:
     data_files: tuple[Path, ...]
     sha256: str
     steps: tuple[str, ...]
-    operators: int | None = None
-    parameters: int | None = None
-    size_bytes: int = 0
     graph_digest: str | None = None
 
 
@@ -137,7 +134,7 @@ class Preparer:
                 facts = child.request(look, _TIME_LIMIT_S, GraphFacts)
             except ChildFailure:
                 return source
-        return replace(source, **vars(facts))
+        return replace(source, graph_digest=facts.graph_digest)
 
     def _identity(self) -> PreparedModel:
         model = self._model
@@ -146,7 +143,6 @@ class Preparer:
             data_files=model.data_files,
             sha256=model.sha256,
             steps=(),
-            size_bytes=model.size_bytes,
         )
 
     def _of_steps(self, steps: tuple[PlannedStep, ...], half: Mapping[str, Value]) -> PreparedModel:
@@ -160,7 +156,7 @@ class Preparer:
             data_files=data_files,
             sha256=digest_files((path, *data_files)),
             steps=graph_words({name: v for name, v in half.items() if name != RUNTIME}),
-            **vars(facts),
+            graph_digest=facts.graph_digest,
         )
 
     def _kept(self, key: str) -> tuple[Path, GraphFacts] | None:
@@ -176,8 +172,8 @@ class Preparer:
         if "refusal" in content:
             raise PreparationError("refused", str(content["refusal"]))
         try:
-            names = [field.name for field in fields(GraphFacts) if field.name in content]
-            return folder, from_plain(GraphFacts, {name: content[name] for name in names})
+            known = {name: item for name, item in content.items() if name == "graph_digest"}
+            return folder, from_plain(GraphFacts, known)
         except FormatError:
             return None
 
