@@ -42,7 +42,7 @@ _LONGEST_WAY_S = 100.0
 # What timing a config takes at most, and what a study may take after Ctrl-C.
 _RESERVE_S, _ENDING_S = 20.0, 20.0
 # Of the time of a study: its search. It begins with the default, and the final comparison follows.
-_SEARCHED_SHARE = 0.5
+_SEARCHED_SHARE = 0.4
 # How the time is shared out: a decoder's measurements are of prompts, steps and text.
 _WEIGHTS = {gpu_models.CNN: 1.0, gpu_models.ENCODER: 1.0, gpu_models.DECODER: 1.4}
 _HEAD = f"{'':29}{'ms':>10}{'of default':>12}{'device MiB':>12}{'error':>10}"

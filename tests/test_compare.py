@@ -117,6 +117,19 @@ def test_another_model_under_the_name_is_refused(tmp_path: Path) -> None:
         _compare(config)
 
 
+def test_a_limit_of_the_error_needs_the_model_that_was_tuned(tmp_path: Path) -> None:
+    """A model is no judge of itself; another one is, as a baseline or by name."""
+    model = save_model(tmp_path)
+    other = save_model(tmp_path, "other.onnx")
+    with pytest.raises(RequestError, match="name it with --model"):
+        _compare(model)
+    _, make = make_fake(by_threads({0: (10.0, 100.0)}))
+    assert not _compare(model, make_measurer=make, max_error=None).untouched
+    assert not _compare(model, other, make_measurer=make, max_error=None).untouched
+    assert _compare(model, source=other, make_measurer=make).model == str(other)
+    assert _compare(model, baseline=other, make_measurer=make).model == str(other)
+
+
 def test_a_config_beside_the_default(tmp_path: Path) -> None:
     config = write_config(save_model(tmp_path), threads=1)
     fake, make = make_fake(by_threads({0: (10.0, 100.0), 1: (5.0, 50.0)}))

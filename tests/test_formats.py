@@ -14,9 +14,9 @@ from autotune.deploy.config import TunedConfig
 from autotune.deploy.loader import check_files
 from autotune.results.result import StudyResult
 from autotune.results.writing import pick_member
+from autotune.search.optuna_trials import read_trials
 from autotune.search.trial import Trial
 from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 
 DATA = Path(__file__).parent / "data"

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from factories import make_numbers
+from fakes import judged
 from views import lines_of
 
 from autotune.deploy.config import Interval
@@ -175,3 +176,35 @@ def test_junit_has_a_test_for_each_verdict() -> None:
     assert [case.get("classname") for case in cases] == ["<best>?.json", "best.json", "other.json"]
     assert [[child.tag for child in case] for case in cases] == [[], ["failure"], ["error"]]
     assert cases[1][0].get("message") == "1.0× & less"
+
+
+def test_a_file_is_not_judged_by_itself() -> None:
+    alone = replace(make_comparison(make_config(error=0.0)), untouched=False)
+    error, better = judge(alone)
+    assert error.words.startswith("answers not compared: name the model")
+    assert better.kept
+
+
+def test_answers_that_were_nearer_when_it_was_tuned_break_the_gate() -> None:
+    """Within the limit too, and where a metric alone limited the error."""
+    then = Tuned(
+        differences=(),
+        speedup=Interval(value=1.5, low=1.4, high=1.6),
+        peak_memory_mib=50.0,
+        error=0.001,
+        was_better=True,
+        as_fast=True,
+        same_answers=False,
+    )
+    for max_error in (0.05, math.inf):
+        verdicts = judge(make_comparison(make_config(tuned=then, max_error=max_error)))
+        assert _broken(verdicts) == ["answers"]
+        assert verdicts[1].words == "its error was 0.001 when it was tuned, and is 0.01"
+        assert exit_code(verdicts) == 3
+
+
+def test_all_samples_count() -> None:
+    on_all = judged(0, admitted=False)
+    (error, _) = judge(make_comparison(make_config(on_all=on_all)))
+    assert not error.kept
+    assert error.words == "error 0.01, 0.5 on all 120 samples, at most 0.05 is allowed"

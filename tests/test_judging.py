@@ -57,13 +57,16 @@ class FakeChild:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def request(self, message: dict[str, Any], limit_s: float, reply: type) -> None:
+    def request(self, message: dict[str, Any], limit_s: float, reply: type) -> object:
         """Opens a session, or answers samples."""
+        if message["do"] == "producers":
+            raise ChildFailure("failed", "nothing is known of a function")
         if message["do"] == "open":
             self._run = self.sessions[Path(message["model"]).name]
-            return
+            return None
         feeds = [feed["x"] for feed in load_samples(Path(message["samples"]))]
         save_samples([{"y": self._run(x)} for x in feeds], Path(message["to"]))
+        return None
 
 
 @pytest.fixture

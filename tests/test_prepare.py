@@ -283,7 +283,7 @@ def _counted(
 
 def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: dict[str, int] = {}
-    _counted(monkeypatch, float_model, "ready_to_quantise", counts)
+    _counted(monkeypatch, float_model, "make_ready", counts)
     _counted(monkeypatch, calibration, "activation_ranges", counts)
     _counted(monkeypatch, smoothing, "largest_inputs", counts)
     _counted(monkeypatch, sensitivity, "node_errors", counts)
@@ -303,7 +303,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         )
 
     make("int8_static", kept_in_float=1)
-    once = {"ready_to_quantise": 1, "activation_ranges": 1, "node_errors": 1}
+    once = {"make_ready": 1, "activation_ranges": 1, "node_errors": 1}
     assert counts == once
     make("int8_static", kept_in_float=2, per_channel=True, quantized_operators="products")
     make("int8_static", symmetric=True)

@@ -1,6 +1,7 @@
 """The study of one model of an application, on the inputs that were recorded."""
 
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -190,8 +191,16 @@ def write_samples(chosen: Sequence[Shape], model: Model, folder: Path, seed: int
             sizes = {item.name: item.shape for item in shape.inputs}
             feed = one_sample(model, sizes, seed + turn)
             generated += 1
-        np.savez(folder / f"{number:04d}.npz", **feed)  # type: ignore[arg-type]
+        _write_sample(folder / f"{number:04d}.npz", feed)
     return generated
+
+
+def _write_sample(path: Path, feed: Feed) -> None:
+    """Writes an .npz file; ``numpy.savez`` refuses an array whose name is ``file``."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in feed.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
 
 def _today_file(session: RecordedSession, folder: Path) -> tuple[Path, ...]:

@@ -256,6 +256,8 @@ class Numbers:
         coverage: How much the comparison of the answers proves; None where they were not compared.
         provider: What was measured of another execution provider than the CPU's; None where the
             CPU provider runs everything.
+        worst_part: The part of an output that has this error, in words; empty where the outputs
+            have one part.
         rounds: Rounds in which it was measured; 0 means that these are the numbers of a search.
         steady: Whether the latency came to a steady state in every measurement.
         batch: Samples of a run; None where a sample was run as it was.
@@ -288,6 +290,7 @@ class Numbers:
     rounds: Whole
     steady: bool
     batch: PositiveWhole | None = None
+    worst_part: str = ""
 
     @property
     def values(self) -> dict[str, float]:

@@ -269,9 +269,4 @@ def _fit(model: Model, name: str, value: NDArray[np.generic], file: Path) -> NDA
         )
     if problem := tensor.misfit(array.shape):
         raise DataError(f"{file}: a sample of '{name}' has shape {list(array.shape)}; {problem}")
-    if array.dtype.kind in "fc" and not np.isfinite(array).all():
-        raise DataError(
-            f"{file}: '{name}' holds NaN or infinite values, which make answers that cannot be "
-            "compared; give samples of finite numbers"
-        )
     return native(array)

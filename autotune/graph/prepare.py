@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -230,9 +231,13 @@ class Preparer:
                     "failed", f"the calibration samples {self._samples} are gone"
                 )
             self._samples.parent.mkdir(parents=True, exist_ok=True)
-            beside = self._samples.with_name(f".{self._samples.name}")
-            save_samples(self._workload.calibration, beside)
-            beside.replace(self._samples)
+            # another worker of the study may write them at the same time
+            beside = self._samples.with_name(f".{secrets.token_hex(6)}-{self._samples.name}")
+            try:
+                save_samples(self._workload.calibration, beside)
+                beside.replace(self._samples)
+            finally:
+                beside.unlink(missing_ok=True)
         return self._samples
 
     def _key(self, maker: str, steps: tuple[PlannedStep, ...], *more: str) -> str:

@@ -87,6 +87,9 @@ _CLASS_WORDS = frozenset(
 _COUNT_WORDS = frozenset("num number count counts".split())
 _MOST_CLASSES = 16
 _LARGEST_CLASS = 64
+# Other kernels round elsewhere: an error of 0.0100 may become one of 0.0104.
+_AGAIN = 1.2
+_ROUNDING = 1e-5
 # A transformer with its past as outputs has hundreds; a trial keeps the errors of the worst.
 _MOST_PARTS = 16
 # What Hugging Face's exporters call scores of classes: of a text, a token, or a detector's query.
@@ -545,6 +548,17 @@ def _cosine(pair: _Pair) -> float:
     if sizes == 0:
         return 1.0 if not r.any() and not o.any() else 0.0
     return float(np.real(np.vdot(r, o))) / sizes
+
+
+def largest_again(error: float, coverage: Coverage | None) -> float:
+    """Returns the largest error that the same file may show when it is measured again.
+
+    Args:
+        error: What was measured first.
+        coverage: How much of it is the model's own change from run to run; None if not known.
+    """
+    repeat_error = 0.0 if coverage is None else coverage.repeat_error
+    return max(_AGAIN * error, error + _ROUNDING) + 2 * repeat_error
 
 
 def coverage_of(references: Sequence[Outputs], repeat_error: float) -> Coverage:

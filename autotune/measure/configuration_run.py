@@ -35,6 +35,9 @@ from autotune.process.child import Child, ChildFailure
 
 # Until the speed of a model is known, the time limit of a reply is enough for so many runs.
 _FEW_RUNS = 4
+_PEAK_SLACK_MIB = 1.0
+# With this share of its nodes on a device, what disturbs the processor does not slow a model down.
+_NEARLY_ALL = 0.9
 _FAR_TOO_SLOW = 3.0
 """A decoder whose fastest steps take so many of the default's is not measured any further."""
 
@@ -96,7 +99,7 @@ class ConfigurationRun:
         self._files = files
         self._limits = limits
         self._opened: Opened
-        self._has_device = False
+        self._has_device = True  # until it is known
         self._generated: Generated | None = None
         self._first_load_ms: float | None = None
         self._first_runs: FirstRuns
@@ -121,6 +124,8 @@ class ConfigurationRun:
                 :func:`autotune.measure.memory.live_through`.
         """
         limit_s, folder = self._limits.load_s, None
+        self._has_device = False
+        self._is_on_device = False  # nearly all of its nodes
         if config.accelerator is not None:
             provider = provider_named(config.accelerator)
             limit_s = max(limit_s, provider.compile_s)
@@ -141,6 +146,8 @@ class ConfigurationRun:
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")
         placement = self._opened.placement
+        if self._has_device and placement is not None:
+            self._is_on_device = placement.share(str(config.accelerator)) > _NEARLY_ALL
         if config.accelerator is None or placement is None or placement.share(config.accelerator):
             return None
         return Failure(
@@ -242,6 +249,7 @@ class ConfigurationRun:
                     limit_s=self._limits.run_s,
                     is_dominated=check,
                     clients=self._clients,
+                    quiet_ms=reference_ms if self._is_on_device else None,
                 )
             except ChildFailure:
                 if last_try or reference.is_running():
@@ -274,6 +282,7 @@ class ConfigurationRun:
                 effort=replace(effort, fewest_runs=0),
                 limit_s=self._limits.run_s,
                 clients=self._clients,
+                quiet_ms=reference_ms if self._is_on_device else None,
             )
         self._child.thaw()
         self._generated = Generated(
@@ -333,18 +342,32 @@ class ConfigurationRun:
         return self._child.request({"do": "held"}, self._limits.run_s, Usage)
 
     def _memory(self) -> Memory:
-        device = self._first_runs.device
-        return Memory(
+        """Returns the memory of the session.
+
+        What the process holds is that after the first runs, and what it grew by in the timed ones:
+        between them the answers were compared, which leaves arrays of its own in the process.
+        """
+        device, first = self._first_runs.device, self._first_runs.after
+        before, after = self._held_before, self._held_after
+        parts = (first.anonymous_mib, before.anonymous_mib, after.anonymous_mib)
+        known = [mib for mib in parts if mib is not None]
+        anonymous_mib = known[0] + max(0.0, known[2] - known[1]) if len(known) == 3 else None
+        growth_mib = after.resident_mib - before.resident_mib
+        memory = Memory(
             device_mib=device.mib if device else None if self._has_device else 0.0,
             device_by_difference=device is not None and device.by_difference,
             base_mib=self._opened.base.resident_mib,
             load_peak_mib=self._opened.loaded.peak_mib,
             run_peak_mib=self._first_runs.after.peak_mib,
-            resident_mib=self._held_after.resident_mib,
-            anonymous_mib=self._held_after.anonymous_mib,
-            growth_mib=self._held_after.resident_mib - self._held_before.resident_mib,
+            resident_mib=first.resident_mib + max(0.0, growth_mib),
+            anonymous_mib=anonymous_mib,
+            growth_mib=growth_mib,
             peak_was_reset=self._opened.peak_was_reset,
         )
+        held_mib = memory.resident_mib - memory.base_mib
+        # the peak counts in pages, and the kernel updates both numbers now and then only
+        assert held_mib <= memory.peak_mib + _PEAK_SLACK_MIB, "more is held than the peak"
+        return memory
 
     def _lap(self, part: str) -> None:
         """Books the time since the last call on `part`."""

@@ -126,6 +126,7 @@ class AllSamples:
         inputs: Names of the inputs that are stacked to batches.
         cases: The ways to call the model that are compared, samples alone first.
         limit_s: How long a judgement may take; its first look is taken in any case.
+        fewest: With fewer samples than this none is judged.
     """
 
     model: Model
@@ -138,6 +139,7 @@ class AllSamples:
     limit_s: float
     clock_s: Callable[[], float] = field(default=time.monotonic)
     seed: int = 0
+    fewest: int = FEWEST_SAMPLES
 
     def judge(
         self, subject: JudgedConfiguration, on_step: Callable[[int, int], None] = lambda *_: None
@@ -241,7 +243,7 @@ class AllSamples:
 
         There are none where the samples are few, or generated.
         """
-        if self.workload.source != "user" or len(self.workload.feeds) < FEWEST_SAMPLES:
+        if self.workload.source != "user" or len(self.workload.feeds) < self.fewest:
             return []
         seen = {id(feed) for feed in self.workload.calibration}
         feeds = self.workload.feeds

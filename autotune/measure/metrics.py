@@ -53,6 +53,12 @@ def cosine(
         a, b = (
             np.asarray(_first("cosine", one), np.float64).ravel() for one in (output, reference)
         )
+        if a.size != b.size:
+            raise RequestError("--metric cosine: an embedding has another size")
+        counted = np.isfinite(b)
+        if not counted.any() or not np.isfinite(a[counted]).all():
+            raise RequestError("--metric cosine: an embedding has no finite numbers")
+        a, b = a[counted], b[counted]
         sizes = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
         similarities.append(float(a @ b) / sizes if sizes else float(not a.any() and not b.any()))
     return float(np.mean(similarities))
@@ -104,7 +110,13 @@ def _first(name: str, output: Outputs) -> Array:
 
 
 def _classes(scores: Array) -> Array:
-    """Returns the class of each row; whole numbers are classes already."""
+    """Returns the class of each row; whole numbers are classes already.
+
+    Raises:
+        RequestError: a row has NaN, which numpy takes for the largest score.
+    """
+    if scores.dtype.kind == "f" and np.isnan(scores).any():
+        raise RequestError("--metric top1: the scores hold NaN")
     return scores.argmax(-1) if scores.dtype.kind == "f" and scores.ndim else scores
 
 

@@ -88,7 +88,7 @@ def _comparison_table(comparison: Comparison) -> Table:
             *(seen if has_clients else []),
             *([_percentile(own.values.get("ttft_ms"))] if generates else []),
             memory(own.peak_memory_mib, own.peak_memory_interval_mib),
-            "" if is_baseline else f"{own.error:.1g}",
+            f"{own.error:.1g}" if comparison.untouched and not is_baseline else "",
             "baseline" if is_baseline else _in_short(config),
         ]
 
@@ -136,13 +136,13 @@ def _batches(comparison: Comparison) -> list[Line]:
 def _answers(comparison: Comparison) -> list[Line]:
     """Returns sentences on the inputs and the model by which the answers were compared."""
     remarks = []
-    if comparison.configs:
+    if comparison.configs and comparison.untouched:
         remarks.append(Line(f"Errors are measured on {_INPUTS[comparison.error_data]}."))
         remarks += coverage_remarks(comparison.configs[0].numbers.coverage)
     if not comparison.untouched:
         words = (
-            f"No study beside the config names the original model as it was, so "
-            f"{comparison.model} takes its place. Name the original model with --model."
+            "The answers were not compared: no study beside the config names the original model as "
+            "it was. Name it with --model."
         )
         remarks.append(Line(words, "warning"))
     return remarks

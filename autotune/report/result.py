@@ -13,7 +13,7 @@ from autotune.report.remarks import (
     runtime_remarks,
     served,
 )
-from autotune.report.text import generation, interval, latency, memory, percent
+from autotune.report.text import generation, interval, latency, memory, percent, printable
 from autotune.report.view import BLANK, Block, Line, Table, View
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import slower_by_up_to
@@ -346,7 +346,10 @@ def _answers_sentence(result: StudyResult) -> str:
         text = "your text" if result.error_data == "user" else "text that it wrote itself"
         same = "" if best.agreement is None else f"; equal tokens {percent(best.agreement)}"
         return f"Answers: {rise} (limit {percent(limit or 0)}) on {text}{same}."
-    words = f"Answers: error {best.error:.1g}" + (f" (limit {limit:g})" if limit else "")
+    words = f"Answers: error {best.error:.1g}"
+    if best.worst_part:
+        words += f" of {printable(best.worst_part)}"
+    words += f" (limit {limit:g})" if limit else " (no limit: the metric decides)"
     words += f" on {data} inputs"
     if best.agreement is not None:
         words += f"; top-1 agreement {percent(best.agreement)}"

@@ -1,26 +1,26 @@
 """Configurations side by side with a baseline, here and now."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from autotune.deploy.config import Interval, Numbers
+from autotune.errors import RequestError
 from autotune.facts.workload import Workload
+from autotune.measure.answers import largest_again
+from autotune.measure.judging import AllSamples, JudgedConfiguration, Judgement
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Failure, Measurement, Outcome
 from autotune.results.final_comparison import FINAL, OnStep, Rounds, RoundsPlan
 from autotune.results.score import MAY_LOSE, is_leaner, is_loss
 from autotune.results.subjects import Lineup, Subject
-from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import DEFAULT, P99_RUNS, find
 
 _MAX_ERROR = 0.05
 _MAX_PERPLEXITY_RISE = 0.02
-
-# Other kernels round elsewhere: an error of 0.0100 may become one of 0.0104.
-_SAME_ERROR = 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Tuned:
         if config is None:
             return None
         then = config.evidence
-        most = max(_SAME_ERROR * then.error, then.error + EXACT_ERROR)
+        most = largest_again(then.error, then.coverage)
         return cls(
             differences=subject.differences,
             speedup=then.speedup,
@@ -78,6 +78,8 @@ class Compared:
         throughput_per_s: Samples per second of all clients.
         max_error: The error limit that applies: the user's, or the one that it was tuned for.
         tuned: What still holds of the numbers that it was tuned with; None for a model.
+        on_all: Its answers to all of the user's samples; None where there are not more than are
+            compared anyway.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Compared:
     throughput_per_s: float
     max_error: float
     tuned: Tuned | None = None
+    on_all: Judgement | None = None
 
     @property
     def slower(self) -> bool:
@@ -155,8 +158,8 @@ def compare(
             None.
         CannotMeasureError: the baseline fails here, or the model's answers differ from run to run.
     """
-    if clients is None:
-        clients = lineup.clients or 1
+    _check_reference(lineup, max_error)
+    clients = clients or lineup.clients or 1
     field = (lineup.baseline, *lineup.subjects)
     limits = [max_error or subject.max_error or _usual_limit(workload) for subject in field]
     batching = lineup.batching(workload)
@@ -183,6 +186,11 @@ def compare(
         )
         for number, own in scores.items()
     ]
+    if lineup.untouched and _has_more_samples(workload):
+        subjects = [field[number] for number in scores][1:]
+        configs = [
+            _with_all(*pair, lineup, workload) for pair in zip(configs, subjects, strict=True)
+        ]
     return Comparison(
         baseline=baseline,
         configs=tuple(configs),
@@ -193,6 +201,49 @@ def compare(
         clients=clients,
         max_error=max(limits),
     )
+
+
+def _check_reference(lineup: Lineup, max_error: float | None) -> None:
+    """Refuses a limit of the error where there is no model to compare with.
+
+    Raises:
+        RequestError: each file is its own reference, and `max_error` is not None.
+    """
+    if max_error is not None and not lineup.untouched:
+        raise RequestError(
+            "--max-error needs the model that was tuned, which is not where the study found it: "
+            "name it with --model. A file that is compared with itself has no error"
+        )
+
+
+def _has_more_samples(workload: Workload) -> bool:
+    """Returns whether the user gave more samples than a measurement compares."""
+    is_own = workload.source == "user" and workload.plan is None
+    return is_own and len(workload.feeds) > len(workload.validation)
+
+
+def _with_all(config: Compared, subject: Subject, lineup: Lineup, workload: Workload) -> Compared:
+    """Returns a configuration with what all of the user's samples show of its answers."""
+    batching = lineup.batching(workload)
+    samples = AllSamples(
+        model=lineup.model,
+        workload=workload,
+        metric=None,
+        max_drop=None,
+        max_error=config.max_error,
+        inputs=() if batching is None else batching.inputs,
+        limit_s=math.inf,
+        fewest=1,
+    )
+    judged = JudgedConfiguration(
+        trial=0,
+        words=subject.name,
+        path=subject.model.absolute(),
+        config=subject.session,
+        batch=subject.batch or 1,
+        site=subject.site,
+    )
+    return replace(config, on_all=samples.judge(judged))
 
 
 def _usual_limit(workload: Workload) -> float:

@@ -36,7 +36,8 @@ class Verdict:
     """Whether one configuration keeps one limit.
 
     Attributes:
-        limit: ``runs``, ``error``, ``speedup``, ``memory``, ``held memory`` or ``better``.
+        limit: ``runs``, ``error``, ``answers`` (they are others than when it was tuned),
+            ``speedup``, ``memory``, ``held memory`` or ``better``.
     """
 
     config: str
@@ -75,13 +76,27 @@ def _of_failure(name: str, failure: Failure, max_error: float) -> Verdict:
     return Verdict(config=name, limit="runs", kept=False, words=failure.message)
 
 
-def _of_error(name: str, error: float, max_error: float) -> Verdict:
-    return Verdict(
-        config=name,
-        limit="error",
-        kept=error <= max_error,
-        words=f"error {error:.2g}, {_allowed(max_error)}",
-    )
+def _of_answers(config: Compared, comparison: Comparison) -> Iterator[Verdict]:
+    """Yields whether the error is within its limit, and as small as when the config was tuned."""
+    if not comparison.untouched:
+        words = "answers not compared: name the model that was tuned with --model"
+        yield Verdict(config=config.name, limit="error", kept=True, words=words)
+        return
+    error, words = config.numbers.error, f"error {config.numbers.error:.2g}"
+    if config.numbers.worst_part:
+        words += f" of {config.numbers.worst_part}"
+    if config.on_all is not None and config.on_all.samples:
+        error = max(error, config.on_all.error)
+        words += f", {config.on_all.error:.2g} on all {config.on_all.available} samples"
+    is_kept = error <= config.max_error
+    if config.on_all is not None and not config.on_all.admitted:
+        is_kept = False
+        words += f" ({config.on_all.reason})" if config.on_all.reason else ""
+    words = f"{words}, {_allowed(config.max_error)}"
+    yield Verdict(config=config.name, limit="error", kept=is_kept, words=words)
+    if config.tuned is not None and config.tuned.same_answers is False:
+        words = f"its error was {config.tuned.error:.2g} when it was tuned, and is {error:.2g}"
+        yield Verdict(config=config.name, limit="answers", kept=False, words=words)
 
 
 def _allowed(max_error: float) -> str:
@@ -93,7 +108,7 @@ def _of_config(
 ) -> Iterator[Verdict]:
     name, baseline = config.name, comparison.baseline.name
     quantity = "" if comparison.clients == 1 else "throughput "
-    yield _of_error(name, config.numbers.error, config.max_error)
+    yield from _of_answers(config, comparison)
     speedup, peak_mib = config.numbers.speedup, config.numbers.peak_memory_mib
     if gate.min_speedup is not None:
         yield Verdict(

@@ -233,6 +233,7 @@ def numbers_of(
         most_held_memory_mib=most_held_mib(own),
         batch=own[-1].batch,
         lengths=_lengths(own),
+        worst_part=max(own, key=lambda m: m.fidelity.error).fidelity.worst_part,
     )
 
 

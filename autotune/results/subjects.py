@@ -128,7 +128,8 @@ class Lineup:
     Attributes:
         subjects: The configurations, in the order of the request.
         model: The model whose answers are the right ones.
-        untouched: Whether that is the model that was tuned.
+        untouched: Whether it is the model that was tuned, or another one than is judged. A file
+            that is compared with itself is not judged at all.
     """
 
     subjects: tuple[Subject, ...]
@@ -217,7 +218,9 @@ def lineup_of(paths: Sequence[Path], source: Path | None, baseline: Path | None)
     """
     subjects = tuple(subject_of(path) for path in paths)
     opponent = None if baseline is None else subject_of(baseline)
-    model, untouched = _reference([*subjects, *filter(None, [opponent])], source)
+    model, untouched = _reference([*filter(None, [opponent]), *subjects], source)
+    if source is None and not any(s.source_sha256 for s in (opponent, *subjects) if s):
+        untouched = all(subject.model != model.path for subject in subjects)
     return Lineup(
         subjects=subjects,
         baseline=opponent or default_of(model),
@@ -253,5 +256,6 @@ def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model,
         model = describe(path, pairs)
         if not digests or model.sha256 in digests:
             return model, True
-    model = describe(subjects[0].model, pairs)
+    own = next(subject for subject in subjects if subject.source_sha256)
+    model = describe(own.model, pairs)
     return model, model.sha256 in digests

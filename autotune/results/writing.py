@@ -34,10 +34,10 @@ from autotune.graph.data_names import RenamingError, copy_with_data_names, data_
 from autotune.graph.graph_facts import ProcessorFacts
 from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.graph.processor_facts import processor_facts, requirements
+from autotune.measure.answers import largest_again
 from autotune.measure.outcome import Failure, Fidelity, Measurer
 from autotune.results.result import FRONT, Member, StudyResult
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration
 from autotune.space.session import SESSIONS, session_config
 
@@ -146,7 +146,7 @@ def _write_model(
     )
 
 
-def answers_check(measurer: Measurer, result: StudyResult, limits: Limits) -> Check:
+def answers_check(measurer: Measurer, result: StudyResult) -> Check:
     """Returns a check that a fresh process loads a config, and that its answers are the trial's."""
     evidence = result.best.evidence
 
@@ -154,7 +154,7 @@ def answers_check(measurer: Measurer, result: StudyResult, limits: Limits) -> Ch
         outcome = measurer.answers_of(config)
         if isinstance(outcome, Failure):
             reason = outcome.message
-        elif _as_measured(outcome, evidence, limits):
+        elif _as_measured(outcome, evidence):
             return
         else:
             reason = f"it has {_words(outcome)}, and trial {result.picked} had {_words(evidence)}"
@@ -166,15 +166,11 @@ def answers_check(measurer: Measurer, result: StudyResult, limits: Limits) -> Ch
     return check
 
 
-def _as_measured(fidelity: Fidelity, evidence: Numbers, limits: Limits) -> bool:
-    """Returns whether answers keep the limits, or are as right as when they were measured.
-
-    The default may be written although it breaks them.
-    """
-    if limits.admit_answers(fidelity.error, fidelity.drop):
-        return True
+def _as_measured(fidelity: Fidelity, evidence: Numbers) -> bool:
+    """Returns whether answers are as right as when they were measured."""
     worse = (evidence.metric or 0.0) - (fidelity.metric or 0.0)
-    return fidelity.error <= evidence.error + EXACT_ERROR and worse <= EXACT_ERROR
+    most = largest_again(evidence.error, evidence.coverage)
+    return fidelity.error <= most and worse <= EXACT_ERROR
 
 
 def _words(answers: Fidelity | Numbers) -> str:

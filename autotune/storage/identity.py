@@ -17,12 +17,12 @@ from autotune.errors import FormatError, StudyError
 from autotune.facts.hardware import Facts, differences
 from autotune.search.context import Context
 from autotune.search.objective import OBJECTIVES
+from autotune.search.optuna_trials import read_trials
 from autotune.search.transfer import RelatedStudy
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE
 from autotune.storage.database import Place
 from autotune.storage.locks import DATABASE
-from autotune.storage.trials import read_trials
 
 # Characters of the model's name; each has four bytes at most, and files are named after a study.
 _LONGEST_STEM = 50
@@ -56,12 +56,10 @@ def digest(identity: Identity) -> str:
 
 
 def open_study(
-    database: optuna.storages.RDBStorage,
+    database: optuna.storages.BaseStorage,
     place: Place,
-    folder: Path,
-    model: Path,
+    ctx: Context,
     identity: Identity,
-    facts: Facts,
     name: str | None = None,
 ) -> optuna.Study:
     """Returns the study of this identity; makes it if there is none.
@@ -73,8 +71,9 @@ def open_study(
         StudyError: the folder's own database belongs to another model, or the study of that name
             has another identity.
     """
-    if place.file == folder.resolve() / DATABASE:
-        _check_folder(database, folder, identity)
+    model = ctx.model.path
+    if place.file == ctx.folder.resolve() / DATABASE:
+        _check_folder(database, ctx.folder, identity)
     objectives = identity["objectives"].split(",")
     directions = [
         StudyDirection.MAXIMIZE if OBJECTIVES[each].maximised else StudyDirection.MINIMIZE
@@ -104,11 +103,11 @@ def open_study(
         study.set_user_attr("model", model.name)
         for key, part in identity.items():
             study.set_user_attr(key, part)
-        study.set_user_attr("facts", json.dumps(dict(facts)))
+        study.set_user_attr("facts", json.dumps(dict(ctx.facts)))
     return study
 
 
-def _name_of(database: optuna.storages.RDBStorage, model: Path, identity: Identity) -> str:
+def _name_of(database: optuna.storages.BaseStorage, model: Path, identity: Identity) -> str:
     """Returns the name of the study of this identity, which it may have got from another file."""
     names = (study.study_name for study in database.get_all_studies())
     ending = f"-{digest(identity)}"
@@ -117,7 +116,7 @@ def _name_of(database: optuna.storages.RDBStorage, model: Path, identity: Identi
     return next((name for name in names if name.endswith(ending)), f"{stem}{ending}")
 
 
-def _check_folder(database: optuna.storages.RDBStorage, folder: Path, identity: Identity) -> None:
+def _check_folder(database: optuna.storages.BaseStorage, folder: Path, identity: Identity) -> None:
     for other in database.get_all_studies():
         theirs = other.user_attrs.get("model_sha256")
         if theirs is not None and theirs != identity["model_sha256"]:
@@ -138,7 +137,7 @@ def facts_of(attributes: Mapping[str, Any]) -> Facts:
     return facts
 
 
-def related_studies(database: optuna.storages.RDBStorage, own: str) -> list[RelatedStudy]:
+def related_studies(database: optuna.storages.BaseStorage, own: str) -> list[RelatedStudy]:
     """Returns the related studies of the study `own`, those with most trials first."""
     studies = database.get_all_studies()
     mine = next(study for study in studies if study.study_name == own).user_attrs

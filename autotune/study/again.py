@@ -20,11 +20,11 @@ from autotune.results.result import StudyResult
 from autotune.results.subjects import Lineup, Subject, default_of
 from autotune.results.writing import CACHE
 from autotune.runtimes.environments import site_of
+from autotune.search.optuna_trials import read_trials
 from autotune.search.trial import Trial
 from autotune.space.session import SESSIONS, session_config
 from autotune.storage.database import open_storage, quiet_optuna
 from autotune.storage.locks import exclusive_use
-from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 from autotune.study.resume import check_paths, choose, entries, place_of
 

@@ -20,7 +20,6 @@ _WRITTEN = (
     SAMPLES,
     DATABASE,
     f"{DATABASE}-*",
-    "*.spool.jsonl",
     ".lock",
 )
 """Names of the files and folders that a study writes to its folder, as patterns."""

@@ -40,8 +40,8 @@ DEFAULT_SPACE, DECODER_SPACE = "default", "decoder"
 # Optuna's samplers take no larger one.
 _LARGEST_SEED = 2**32 - 1
 # The storage does not keep these. The user who continues a study names its storage. A storage may
-# come from a stranger, and code (a metric) is never taken from it.
-_NOT_KEPT = frozenset({"metric", "storage", "first", "wait"})
+# come from a stranger, and code (a metric, a sampler) is never taken from it.
+_NOT_KEPT = frozenset({"metric", "sampler", "storage", "first", "wait"})
 # A message names so many outputs.
 _MOST_NAMED = 12
 # Characters of a study's name: files are named after it.
@@ -121,6 +121,8 @@ class StudyOptions(CommonOptions):
             or JSON objects of parameters and values.
         early_stop: Whether the search ends when the front has not moved for long and no
             configuration promises more.
+        sampler: What proposes configurations in place of the model of effects: ``tpe``, ``nsga2``,
+            ``nsga3``, ``gp`` or ``random`` of Optuna, or ``module:class``.
         clients: How many clients run at once, in a closed loop: each begins its next run when the
             last one ended. None means the number in the search space, or one.
     """
@@ -143,6 +145,7 @@ class StudyOptions(CommonOptions):
     study_name: str | None = None
     first: tuple[Path, ...] = ()
     early_stop: bool = True
+    sampler: str | None = None
     clients: int | None = None
 
     @classmethod

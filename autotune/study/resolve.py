@@ -6,6 +6,7 @@ from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
 from autotune.search.context import Context
 from autotune.search.objective import find
+from autotune.search.samplers import make_sampler
 from autotune.space.files import find_space
 from autotune.space.resolve import batching_of
 from autotune.space.start import in_batches, read_configuration
@@ -23,6 +24,8 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
     """
     options.check()
     metric = None if options.metric is None else load_metric(options.metric)
+    if options.sampler is not None:
+        make_sampler(options.sampler, options.seed)
     tried = [read_configuration(file) for file in options.first]
     model = describe(options.model, options.pairs)
     workload = workload_for(model, options.data, options.shapes, options.seed, options.generation)

@@ -12,12 +12,11 @@ from autotune.deploy.files import is_file
 from autotune.errors import FormatError, RequestError, StudyError, did_you_mean
 from autotune.facts.hardware import Facts
 from autotune.results.result import FRONT
+from autotune.search.optuna_trials import read_trials
 from autotune.storage.database import VARIABLE, Place, open_storage, quiet_optuna
 from autotune.storage.identity import facts_of
 from autotune.storage.locks import DATABASE
 from autotune.storage.masking import without_secrets
-from autotune.storage.spool import spool_file
-from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 
 
@@ -170,7 +169,7 @@ def _folder_of(entry: StoredStudy) -> Path | None:
     out = entry.options.out if entry.options else None
     if out is None:
         return None
-    return out if is_file(out / FRONT) or is_file(spool_file(out, entry.name)) else None
+    return out if is_file(out / FRONT) or is_file(out / ".lock") else None
 
 
 def options_of(entry: StoredStudy, **changes: Any) -> StudyOptions:

@@ -13,12 +13,12 @@ from autotune.measure.outcome import Measurement
 from autotune.results.profiling import Profiling, kept_profile
 from autotune.results.result import FRONT, StudyResult
 from autotune.search.objective import Objective, find
+from autotune.search.optuna_trials import read_trials
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.identity import facts_of
 from autotune.storage.locks import DATABASE
-from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 from autotune.study.resume import choose, entries
 
