@@ -466,3 +466,20 @@ def test_an_older_runtime_without_a_level(model: Path, monkeypatch: pytest.Monke
     for use in (autotune.load, autotune.session_options):
         with pytest.raises(ConfigError, match=r"best\.json: .* no graph_optimization_level"):
             use(path)
+
+
+def test_an_allocator_that_the_application_may_have_registered(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime keeps the first without a word."""
+    session = SessionConfig(
+        entries={"session.use_env_allocators": "1"}, env_allocator={"arena_extend_strategy": 1}
+    )
+    path = write_config(model, make_config(session=session))
+    monkeypatch.setattr(loader, "has_registered", lambda: False)
+    for was_imported in (False, True):
+        monkeypatch.setattr(loader, "WAS_IMPORTED", was_imported)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            autotune.load(path)
+        assert any("keeps the first" in str(each.message) for each in caught) is was_imported

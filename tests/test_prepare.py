@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,18 @@ def test_a_damaged_entry_is_made_again(model: Model, tmp_path: Path) -> None:
     content = json.loads(facts.read_text("utf-8"))
     facts.write_text(json.dumps({**content, "graph_digest": 1}), "utf-8")
     assert _preparer(model, tmp_path).prepare(_SHRUNK).graph_digest == made.graph_digest
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[::-1]])
+def test_a_file_that_is_not_the_one_that_was_kept_is_made_again(
+    model: Model, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    """A loss of power left it empty, or some of its bits turned."""
+    made = _preparer(model, tmp_path).prepare(_SHRUNK)
+    data = made.path.read_bytes()
+    made.path.write_bytes(damage(data))
+    assert _preparer(model, tmp_path).prepare(_SHRUNK).sha256 == made.sha256
+    assert made.path.read_bytes() == data
 
 
 def _counted(

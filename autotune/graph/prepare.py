@@ -31,10 +31,13 @@ from autotune.graph.parameters import (
     wants_samples,
 )
 from autotune.process.child import Child, ChildFailure, LastingChild, memory_limit
+from autotune.process.durable import sync_file
 from autotune.runtimes.environments import site_of
 
 _CHILD = "autotune.graph.prepare_child"
 
+# Among the facts of an entry: the digest of its files.
+_SHA256 = "sha256"
 # Calibrating a large model takes minutes; a shape inference may hang.
 _TIME_LIMIT_S = 900.0
 
@@ -149,19 +152,25 @@ class Preparer:
     def _of_steps(self, steps: tuple[PlannedStep, ...], half: Mapping[str, Value]) -> PreparedModel:
         maker = str(half.get(RUNTIME, OWN))
         key = self._key(maker, steps)
-        folder, facts = self._kept(key) or self._convert(key, maker, steps)
-        path = folder / FILE
-        data_files = tuple(sorted(file for file in folder.glob(f"{FILE}.*")))
+        kept = self._kept(key)
+        if kept is None:
+            self._convert(key, maker, steps)
+            kept = self._kept(key)
+        if kept is None:  # removed meanwhile, or the disk does not keep what is written
+            raise PreparationError("failed", f"the file was lost from {self.cache.root}")
+        files, sha256, facts = kept
         return PreparedModel(
-            path=path,
-            data_files=data_files,
-            sha256=digest_files((path, *data_files)),
+            path=files[0],
+            data_files=files[1:],
+            sha256=sha256,
             steps=graph_words({name: v for name, v in half.items() if name != RUNTIME}),
             graph_digest=facts.graph_digest,
         )
 
-    def _kept(self, key: str) -> tuple[Path, GraphFacts] | None:
-        """Returns what the cache has under `key`; None where it has nothing that can be read.
+    def _kept(self, key: str) -> tuple[tuple[Path, ...], str, GraphFacts] | None:
+        """Returns the files under `key` in the cache, their digest and facts; None without any.
+
+        An entry whose files are not those that were kept, as after a loss of power, is removed.
 
         Raises:
             PreparationError: a step refused the model before.
@@ -172,15 +181,19 @@ class Preparer:
         folder, content = entry
         if "refusal" in content:
             raise PreparationError("refused", str(content["refusal"]))
+        files = _files(folder)
+        names = [field.name for field in fields(GraphFacts) if field.name in content]
         try:
-            known = {name: item for name, item in content.items() if name == "graph_digest"}
-            return folder, from_plain(GraphFacts, known)
-        except FormatError:
-            return None
+            facts = from_plain(GraphFacts, {name: content[name] for name in names})
+            if (sha256 := digest_files(files)) == content.get(_SHA256):
+                return files, sha256, facts
+        except (FormatError, OSError):
+            pass
+        self.cache.remove(key)
+        return None
 
-    def _convert(
-        self, key: str, maker: str, steps: tuple[PlannedStep, ...]
-    ) -> tuple[Path, GraphFacts]:
+    def _convert(self, key: str, maker: str, steps: tuple[PlannedStep, ...]) -> None:
+        """Makes the files and keeps them in the cache, or the reason why they cannot be made."""
         before, rest = shared_passes(steps)
         files: tuple[Path, ...] = (self._model.path, *self._model.data_files)
         sha256 = self._model.sha256
@@ -213,7 +226,7 @@ class Preparer:
                 if error.is_lasting:
                     self.cache.keep(key, None, {"refusal": failure.message})
                 raise error from None
-            return self.cache.keep(key, result, vars(facts)), facts
+            self.cache.keep(key, result, {**vars(facts), _SHA256: digest_files(_files(result))})
 
     def _shared(self, maker: str, before: tuple[PlannedStep, ...]) -> Path:
         """Returns the folder of what all files that begin with these steps share.
@@ -235,6 +248,7 @@ class Preparer:
             beside = self._samples.with_name(f".{secrets.token_hex(6)}-{self._samples.name}")
             try:
                 save_samples(self._workload.calibration, beside)
+                sync_file(beside)
                 beside.replace(self._samples)
             finally:
                 beside.unlink(missing_ok=True)
@@ -255,6 +269,11 @@ class Preparer:
             parts.append(self._signature)
         parts += more
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
+
+
+def _files(folder: Path) -> tuple[Path, ...]:
+    """Returns the model's file in a folder, and its external data files."""
+    return (folder / FILE, *sorted(folder.glob(f"{FILE}.*")))
 
 
 def _of_maker(maker: str) -> tuple[str, ...]:

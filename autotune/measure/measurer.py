@@ -153,7 +153,7 @@ class DuetMeasurer:
     ) -> Outcome:
         began = time.monotonic()
         try:
-            path = self._configuration_files.path(configuration)
+            path, sha256 = self._configuration_files.file(configuration)
         except PreparationError as error:
             return Failure(kind=error.kind, phase="prepare", message=error.message)
         prepare_s = time.monotonic() - began
@@ -177,7 +177,8 @@ class DuetMeasurer:
             self._next = self._next_worker()
         if isinstance(outcome, Failure):
             return outcome
-        return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
+        spent_s = {"prepare": prepare_s, **outcome.spent_s}
+        return replace(outcome, spent_s=spent_s, files_sha256=sha256)
 
     def canonical(self, configuration: Configuration) -> Configuration:
         """Returns the first configuration so far that opens the same session on the same graph."""

@@ -158,6 +158,7 @@ class Measurement:
             sees it, and percentiles are those of the runs of all clients.
         mean_ms: With several clients the mean latency by the clock in quiet time slices; None with
             one.
+        files_sha256: Digest of the model's files; None where a session was measured by itself.
         generated: The times of a decoder's generations, whose latency is that of a token; None
             where a sample is run as it is.
     """
@@ -188,6 +189,7 @@ class Measurement:
     clients: PositiveWhole = 1
     mean_ms: Positive | None = None
     generated: Generated | None = None
+    files_sha256: str | None = None
 
     @property
     def tokens_per_s(self) -> float | None:

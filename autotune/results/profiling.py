@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.deploy.config import CONFIG
 from autotune.deploy.files import digest_files, is_file, is_folder, read_json
 from autotune.deploy.records import Json, PositiveWhole, Several, Text, from_plain, to_plain
 from autotune.deploy.session import SessionConfig
@@ -14,9 +15,10 @@ from autotune.facts.work import Work
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.model_report import read_model
 from autotune.inspection.profile import Profile, profile_session
+from autotune.process.durable import write_json
 from autotune.results.final_comparison import OnStep
 from autotune.results.subjects import lineup_of, refuse_other_runtimes
-from autotune.results.writing import CONFIG, PAGE, refuse_overwriting, write_json
+from autotune.results.writing import PAGE, refuse_overwriting
 
 DEFAULT = "default"
 TUNED = "tuned config"

@@ -131,7 +131,9 @@ def _member(setting: Context, finalist: Finalist) -> Member:
     configuration, own = finalist.trial.configuration, finalist.numbers
     if _DEVICE_MEMORY not in [objective.name for objective in setting.objectives]:
         own = replace(own, peak_device_memory_mib=None)
+    measured = finalist.measurements[-1:] or [finalist.trial.measurement]
     return Member(
+        files_sha256=measured[0].files_sha256 if measured[0] else None,
         trial=finalist.trial.number,
         configuration=configuration.to_json(),
         words=configuration.in_words(),
