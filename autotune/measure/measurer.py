@@ -419,4 +419,4 @@ def _answers_name(configuration: Configuration) -> str:
 
 
 def _start_worker(site: Path | None = None) -> Child:
-    return Child(_WORKER, memory_limit(), site)
+    return Child(_WORKER, memory_limit(), site, measures=True)
