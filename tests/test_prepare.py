@@ -28,7 +28,6 @@ from autotune.facts.feeds import save_samples
 from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
 from autotune.graph import calibration, float_model, prepare, prepare_child, sensitivity, smoothing
-from autotune.graph.entries import StepRefusedError
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.process import child
 from autotune.process.child import Child, ChildFailure
@@ -131,9 +130,12 @@ def test_a_refusal_is_remembered(
     with pytest.raises(PreparationError, match=r"ort_transformers: no pattern") as first:
         _preparer(lstm, tmp_path / "cache").prepare(refused)
     assert first.value.kind == "refused"
+    # every pre-pass of which it is a part is refused, and its values need not be tried
+    assert "algebra+ort_transformers" in first.value.unfit["pre_pass"]
     monkeypatch.setattr(prepare, "_CHILD", "no.such.module")
-    with pytest.raises(PreparationError, match="no pattern"):
+    with pytest.raises(PreparationError, match="no pattern") as second:
         _preparer(lstm, tmp_path / "cache").prepare(refused)
+    assert second.value.unfit == first.value.unfit
 
 
 def test_without_samples_nothing_is_calibrated(model: Model, tmp_path: Path) -> None:
@@ -479,5 +481,7 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     source, _ = write("cnn", tmp_path)
     message = {"source": str(source), "folder": str(tmp_path), "samples": None, "shared": None}
-    with pytest.raises(StepRefusedError, match=r"onnxslim: the package .* \[passes\] brings it"):
-        prepare_child.convert({**message, "steps": [["onnxslim", {}]]})
+    refusal = prepare_child.convert({**message, "steps": [["onnxslim", {}]]}).refusal
+    assert refusal is not None
+    assert refusal.message.startswith("onnxslim: the package")
+    assert not refusal.of_model

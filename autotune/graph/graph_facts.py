@@ -21,6 +21,28 @@ class GraphFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why a step was not applied.
+
+    Attributes:
+        step: The name of the step.
+        of_model: Whether it refuses the model with all of its options.
+    """
+
+    message: Text
+    step: Text
+    of_model: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """The reply to ``convert``: the facts of the file, or why there is none."""
+
+    facts: GraphFacts | None = None
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Renamed:
     """The reply to ``rename_data``: the model is in the file that the message named."""
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.decoder import LengthTimes
+from autotune.deploy.options import Value
 from autotune.deploy.placement import Placement
 from autotune.deploy.records import Amount, Positive, PositiveWhole
 from autotune.space.configuration import Configuration
@@ -261,12 +262,15 @@ class Failure:
             not be made).
         phase: ``prepare``, ``open``, ``run``, ``answers`` or ``turns``.
         error: The fidelity error, where that is the reason and a finite number.
+        unfit: The values with which no file of this model can be made, by parameter: where all of
+            these parameters have one of them. Empty where that is not known.
     """
 
     kind: str
     phase: str
     message: str
     error: float | None = None
+    unfit: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
 
 Outcome = Measurement | Failure
