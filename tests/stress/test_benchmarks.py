@@ -111,11 +111,6 @@ CASES = {
             )
         ),
     ),
-    "runtimes": Case(
-        # one's own is no other runtime, and no other one is here
-        arguments="lstm.onnx --trials 2 --runtimes onnxruntime",
-        holds=lambda it: it["models"]["lstm"]["timed"]["own"]["ratio"] > 0,
-    ),
     "serving": Case(
         arguments="lstm.onnx --clients 2 --trials 1 --rounds 2",
         holds=lambda it: all(
@@ -148,10 +143,6 @@ CASES = {
             for model in it.values()
         ),
     ),
-    "sensitivity": Case(
-        arguments="cnn.onnx --most 1 --seconds 0.1",
-        holds=lambda it: max(row["error"] for row in it[1:]) <= it[0]["error"] > 0,
-    ),
     "sequential": Case(
         arguments="--draws 5",
         holds=lambda it: all(row["within"] <= 0.2 for row in it if row["drop"] == 0.03),
@@ -159,12 +150,6 @@ CASES = {
     "digits": Case(
         arguments="",
         holds=lambda it: it == {"ranges of digits": "within", "ranges of noise": "beyond"},
-    ),
-    "binding": Case(
-        arguments="--quick", holds=lambda it: all(row["outputs_mib"] > 0 for row in it.values())
-    ),
-    "quantisation": Case(
-        arguments="transformer.onnx", holds=lambda it: 0 < it["transformer"]["dynamic"] < 0.1
     ),
     "shared": Case(
         arguments=f"--table {BENCHMARKS / 'dev/tables/vit_tiny.jsonl.gz'} --trials 8 --trial-s 0 "
