@@ -76,7 +76,7 @@ def test_what_is_no_trial_is_refused(frozen_study: Path) -> None:
     other = save_model(frozen_study.parent, "other.onnx", width=16)
     with pytest.raises(StudyError, match="is not the model of the study"):
         _again(frozen_study, 3, make=make, source=other)
-    with pytest.raises(RequestError, match="say where it is with --model"):
+    with pytest.raises(RequestError, match="say where it is with --set model="):
         _again(frozen_study, 3, make=make, source=frozen_study / "absent.onnx")
     inputs = frozen_study.parent / "inputs.npz"
     np.savez(inputs, frames=np.ones((2, 1, 1, 4), np.float32), state=np.ones((2, 1, 1, 8), "f"))

@@ -80,5 +80,10 @@ def test_the_storage_holds_the_trials_and_the_options(frozen_study: Path) -> Non
     with quiet_optuna(), open_storage(Place.of(None, frozen_study)) as database:
         (only,) = database.get_all_studies()
     assert StudyOptions.from_record(only.user_attrs["request"]) == StudyOptions.of(
-        "/tmp/tests/frozen2/lstm.onnx", trials=4, space="session", max_error=0.05, prefer="latency"
+        "/tmp/tests/frozen2/lstm.onnx",
+        trials=4,
+        space="session",
+        max_error=0.05,
+        max_drop=0.01,
+        prefer="latency",
     )

@@ -94,6 +94,20 @@ def test_inputs_spaces_and_configurations_stay(folder: Path) -> None:
     assert everything_in(folder.parent) == before
 
 
+@pytest.mark.parametrize("name", ["best.json", "front.json", "report.html", NAME, "cache"])
+def test_files_of_another_program_are_not_taken(folder: Path, name: str) -> None:
+    """They have the names of a study's files, and no study wrote them."""
+    model = _model(folder / "net.onnx")
+    if name == "cache":
+        (folder / name).mkdir()
+    else:
+        (folder / name).write_text('{"a": 1}', encoding="ascii")
+    before = everything_in(folder.parent)
+    with pytest.raises(StudyError, match=f"{name} is there already.* --out DIR"):
+        FakeWorld(thread_cost).tune(model, trials=2, space="session", out=".")
+    assert everything_in(folder.parent) == before
+
+
 def test_a_folder_of_inputs_that_links_to_the_database(folder: Path) -> None:
     model = _model(folder / "net.onnx")
     (folder / "inputs").mkdir()

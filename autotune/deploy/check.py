@@ -1,7 +1,7 @@
 """What a tuned config would do on this machine, without opening the model."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.config import FORMAT, TunedConfig, config_file
@@ -23,9 +23,7 @@ class Check:
         lacking: The execution providers that this machine lacks, in words.
         differences: How this machine differs from the one that tuned the config, in words.
         adapted: What would be changed for this machine, in words; empty if nothing.
-        steps: What the config's model differs by from the untouched one, with the shapes that it
-            takes where they are fixed; empty if it is the untouched one.
-        fixed: Sizes of dimensions, by name, that are the only ones that the session takes.
+        steps: What the config's model differs by from the untouched one; empty if it is that one.
         files: Names of the model files whose sizes and SHA-256 are those of the config.
         calls: What an application must know of how it calls the session, a sentence each.
         tuned_for: How the config was called while it was tuned, in words; empty for one caller.
@@ -39,7 +37,6 @@ class Check:
     differences: Sequence[str] = ()
     adapted: str = ""
     steps: Sequence[str] = ()
-    fixed: Mapping[str, int] = field(default_factory=dict)
     files: Sequence[str] = ()
     calls: Sequence[str] = ()
     tuned_for: str = ""
@@ -106,7 +103,6 @@ def check(path: Path) -> Check:
         differences=here.differences,
         adapted=here.adapted,
         steps=config.model.steps,
-        fixed=config.session.free_dimensions,
         files=config.model.names,
         calls=_calls(config),
         tuned_for="" if config.serving is None else config.serving.words,
@@ -116,6 +112,9 @@ def check(path: Path) -> Check:
 def _calls(config: TunedConfig) -> list[str]:
     """Returns what an application must know of how it calls the session."""
     found = []
+    if fixed := config.session.free_dimensions:
+        sizes = ", ".join(f"{name} = {size}" for name, size in fixed.items())
+        found.append(f"It takes {sizes} only: ONNX Runtime refuses inputs of other sizes.")
     if config.session.is_parallel:
         found.append(
             "It runs operators in parallel: a process that forks (gunicorn --preload) must load it "

@@ -20,9 +20,6 @@ def view_check(check: Check, config: str) -> View:
     ]
     if check.steps:
         found.append(Line(f"Its model differs from the untouched one by {', '.join(check.steps)}."))
-    if check.fixed:
-        sizes = ", ".join(f"{name} = {size}" for name, size in check.fixed.items())
-        found.append(Line(f"It takes {sizes} only.", "warning"))
     if check.tuned_for:
         found.append(Line(f"It was {check.tuned_for}."))
     if check.refusal:
