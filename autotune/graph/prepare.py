@@ -60,9 +60,6 @@ class PreparedModel:
     data_files: tuple[Path, ...]
     sha256: str
     steps: tuple[str, ...]
-    operators: int | None = None
-    parameters: int | None = None
-    size_bytes: int = 0
     graph_digest: str | None = None
 
 
@@ -153,7 +150,7 @@ class Preparer:
                 facts = child.request(look, _TIME_LIMIT_S, GraphFacts)
             except ChildFailure:
                 return source
-        return replace(source, **vars(facts))
+        return replace(source, graph_digest=facts.graph_digest)
 
     def _identity(self) -> PreparedModel:
         model = self._model
@@ -162,7 +159,6 @@ class Preparer:
             data_files=model.data_files,
             sha256=model.sha256,
             steps=(),
-            size_bytes=model.size_bytes,
         )
 
     def _of_steps(self, steps: tuple[PlannedStep, ...], half: Mapping[str, Value]) -> PreparedModel:
@@ -180,7 +176,7 @@ class Preparer:
             data_files=files[1:],
             sha256=sha256,
             steps=graph_words({name: v for name, v in half.items() if name != RUNTIME}),
-            **vars(facts),
+            graph_digest=facts.graph_digest,
         )
 
     def _kept(

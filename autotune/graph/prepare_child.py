@@ -17,7 +17,7 @@ from autotune.facts.eight_bits import (
 )
 from autotune.facts.feeds import Feed, load_samples
 from autotune.facts.graphs import all_graphs, all_initializers, all_nodes, all_weights, operator_of
-from autotune.facts.weights import element_count, to_initializers
+from autotune.facts.weights import to_initializers
 from autotune.graph.entries import StepRefusedError, UnfitModelError, not_installed
 from autotune.graph.graph_digest import graph_digest
 from autotune.graph.graph_facts import (
@@ -163,12 +163,7 @@ def _facts(path: Path, is_compared: bool = True) -> GraphFacts:
     names = {path.name, *(name for name in map(data_file, all_weights(graph)) if name)}
     size_bytes = sum((path.parent / name).stat().st_size for name in names)
     is_compared = is_compared and size_bytes <= _LARGEST_COMPARED_BYTES
-    return GraphFacts(
-        operators=sum(operator_of(node) != "Constant" for node in graph.node),
-        parameters=sum(map(element_count, all_weights(graph))),
-        size_bytes=size_bytes,
-        graph_digest=graph_digest(path) if is_compared else None,
-    )
+    return GraphFacts(graph_digest=graph_digest(path) if is_compared else None)
 
 
 def rename_data(message: Message) -> Renamed:

@@ -19,8 +19,13 @@ cannot be told from nothing: fresh processes of one session differ by more."""
 NO_RUNTIME = "no_runtime"
 """The kind of a failure whose ONNX Runtime is no longer there."""
 
-FEWEST_QUIET = 5
+_FEWEST_QUIET = 5
 """With fewer quiet time slices than this, or than half of them, all time slices count."""
+
+
+def rests_on_quiet(quiet: int, turns: int) -> bool:
+    """Returns whether an estimate rests on so many quiet time slices of all; else all count."""
+    return quiet >= min(_FEWEST_QUIET, turns / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +247,7 @@ class Measurement:
     @property
     def is_undisturbed(self) -> bool:
         """Whether the estimate rests on quiet time slices; if not, it is one of a busy machine."""
-        return self.undisturbed_turns >= min(FEWEST_QUIET, self.turns / 2)
+        return rests_on_quiet(self.undisturbed_turns, self.turns)
 
 
 @dataclass(frozen=True, kw_only=True)

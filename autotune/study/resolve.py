@@ -33,7 +33,7 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
     workload = workload_for(model, options.data, options.shapes, options.seed, options.generation)
     options = options.for_workload(model, workload)
     workload = options.asked_of(model, workload)
-    workload = replace(workload, notes=(*model.remarks, *workload.notes))
+    workload = replace(workload, warnings=(*model.remarks, *workload.warnings))
     machine, runtime = seams.hardware(), seams.runtime()
     whole = find_space(options.space)
     clients = options.clients or whole.clients or 1
