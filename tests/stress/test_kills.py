@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import made_results
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from test_writing_results import _Made, _made
 
 import autotune
+from autotune.deploy import loader
 from autotune.deploy.config import TunedConfig
 from autotune.graph.graph_facts import ProcessorFacts
 from autotune.results import writing
@@ -67,13 +69,20 @@ def test_kills_at_random_instants_leave_a_whole_result(
     def load_on() -> None:
         """Loads until it is told to stop; ends with an exception where a load fails."""
         warnings.simplefilter("ignore")
+        check_files = loader.check_files
+
+        def later(*arguments: Any, **named: Any) -> Path:
+            time.sleep(random.uniform(0, _LONGEST_S))  # so that many a switch comes in between
+            return check_files(*arguments, **named)
+
+        monkeypatch.setattr(loader, "check_files", later)
         feed = {"x": np.zeros((1, 2), np.float32)}
         while not (tmp_path / "stop").exists():
             answer = autotune.load(folder / "best.json").run(None, feed)[0]
             assert float(np.asarray(answer)[0, 0]) in _MEMBERS.values()
 
     write(result, _Made(models[0]))  # type: ignore[arg-type]
-    loader = _forked(load_on)
+    loading = _forked(load_on)
     chance = random.Random(0)
     states = set()
     for _ in range(_KILLS):
@@ -90,5 +99,5 @@ def test_kills_at_random_instants_leave_a_whole_result(
         assert now.picked == TunedConfig.read(folder / "best.json").trial
         assert {file.name for file in folder.iterdir()} == {*now.files, ".lock"}
     (tmp_path / "stop").touch()
-    assert os.waitpid(loader, 0)[1] == 0
+    assert os.waitpid(loading, 0)[1] == 0
     assert len(states) > 1  # some of them were cut through
