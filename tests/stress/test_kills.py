@@ -24,9 +24,9 @@ from autotune.results.result import StudyResult
 from autotune.results.writing import agrees, repair, write
 from autotune.storage.locks import exclusive_use
 
-_KILLS = 200
+_ROUNDS = 100  # with two kills each
 _MEMBERS = {0: 1.0, 7: 2.0}  # the answer of each member's model
-_LONGEST_S = 0.06
+_LONGEST_S = 0.3
 
 
 def _forked(work: Callable[[], None]) -> int:
@@ -72,7 +72,7 @@ def test_kills_at_random_instants_leave_a_whole_result(
         check_files = loader.check_files
 
         def later(*arguments: Any, **named: Any) -> Path:
-            time.sleep(random.uniform(0, _LONGEST_S))  # so that many a switch comes in between
+            time.sleep(random.uniform(0, _LONGEST_S / 10))  # so that many a switch comes in between
             return check_files(*arguments, **named)
 
         monkeypatch.setattr(loader, "check_files", later)
@@ -85,7 +85,7 @@ def test_kills_at_random_instants_leave_a_whole_result(
     loading = _forked(load_on)
     chance = random.Random(0)
     states = set()
-    for _ in range(_KILLS):
+    for _ in range(_ROUNDS):
         writers = [_forked(lambda: write_on([0, 7])), _forked(lambda: write_on([7, 0]))]
         for pid in writers:
             time.sleep(chance.uniform(0, _LONGEST_S))
