@@ -57,7 +57,7 @@ def test_a_result_is_written_as_it_was_read(frozen_study: Path) -> None:
     written = json.loads(json.dumps(StudyResult.read(frozen_study).to_json()))
     for member in (*data["members"], *data["others"]):
         member["files_sha256"] = None  # not known of an earlier version
-    assert written == {**data, "folder": str(frozen_study), "config_sha256": ""}
+    assert written == {**data, "folder": str(frozen_study), "config_sha256": "", "warnings": []}
 
 
 @pytest.mark.process
@@ -80,5 +80,10 @@ def test_the_storage_holds_the_trials_and_the_options(frozen_study: Path) -> Non
     with quiet_optuna(), open_storage(Place.of(None, frozen_study)) as database:
         (only,) = database.get_all_studies()
     assert StudyOptions.from_record(only.user_attrs["request"]) == StudyOptions.of(
-        "/tmp/tests/frozen2/lstm.onnx", trials=4, space="session", max_error=0.05, prefer="latency"
+        "/tmp/tests/frozen2/lstm.onnx",
+        trials=4,
+        space="session",
+        max_error=0.05,
+        max_drop=0.01,
+        prefer="latency",
     )

@@ -69,7 +69,7 @@ def test_two_studies_do_not_share_cores(folders: tuple[Path, Path]) -> None:
         with locks.exclusive_use(one):
             os.sched_setaffinity(0, mine)
             with (
-                pytest.raises(StudyError, match=r"measures on these cores.*--wait.*taskset"),
+                pytest.raises(StudyError, match=r"measures on these cores.*wait=yes.*taskset"),
                 locks.exclusive_use(two),
             ):
                 pass

@@ -25,7 +25,7 @@ import psutil
 from autotune.deploy import cgroups
 from autotune.deploy.config import Interval
 from autotune.measure.clients import Burst
-from autotune.measure.outcome import FEWEST_QUIET, Effort
+from autotune.measure.outcome import Effort, rests_on_quiet
 from autotune.measure.replies import PROMPTS, STEPS, Done, SliceTimes
 from autotune.measure.statistics import QUIET_SHARE, duet_ratio, undisturbed_limit, warm_up
 from autotune.process.child import Child, ChildFailure
@@ -324,8 +324,8 @@ class Duet:
 
         1 where the estimate rests on quiet time slices.
         """
-        enough = min(FEWEST_QUIET, len(self.quiet) / 2)
-        if self.quiet_ms is not None or self.quiet.count(True) >= enough:
+        enough = rests_on_quiet(self.quiet.count(True), len(self.quiet))
+        if self.quiet_ms is not None or enough:
             return 1.0
         undisturbed_ms = self.undisturbed_ms / (1 + QUIET_SHARE)
         return max(
@@ -442,7 +442,7 @@ class _Stage:
     @property
     def is_noisy(self) -> bool:
         """Whether there are too few quiet time slices for an estimate that rests on them."""
-        return self.undisturbed_pairs < min(FEWEST_QUIET, len(self.second) / 2)
+        return not rests_on_quiet(self.undisturbed_pairs, len(self.second))
 
     def has_noisy_look(self, effort: Effort) -> bool:
         """Returns whether there are enough time slices for a look on a noisy machine."""

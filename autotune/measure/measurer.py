@@ -155,7 +155,9 @@ class DuetMeasurer:
         try:
             path, sha256 = self._configuration_files.file(configuration)
         except PreparationError as error:
-            return Failure(kind=error.kind, phase="prepare", message=error.message)
+            return Failure(
+                kind=error.kind, phase="prepare", message=error.message, unfit=error.unfit
+            )
         prepare_s = time.monotonic() - began
         batch = configuration.batch(self._smallest)
         config = session_config(configuration.session.to_json(), self._sets[batch].dimensions)

@@ -79,6 +79,7 @@ class StudyResult:
         effects: How much each value alone changes the objectives, by the model of the search.
         cache_bytes: Size of the transformed models in the study's folder.
         notes: Remarks on the inputs, a sentence each.
+        warnings: What on the inputs qualifies all numbers, a sentence each.
         complete: False where the study was cut short: the numbers are those of the search.
         files: The names of the written files, relative to `folder`.
         others: What else the final comparison measured: configurations that are not on the front,
@@ -122,6 +123,7 @@ class StudyResult:
     batching: Batching | None
     clients: PositiveWhole
     pairs: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
     config_sha256: str = ""
 
     @property

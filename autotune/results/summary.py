@@ -81,6 +81,7 @@ def summarise(
         effects=effects_of(setting, trials),
         cache_bytes=cache_bytes,
         notes=setting.workload.notes,
+        warnings=setting.workload.warnings,
         dimensions=setting.workload.dimensions(setting.model),
         environment=setting.environment,
         complete=conclusion.complete,

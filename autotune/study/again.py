@@ -86,7 +86,10 @@ def _lineup(
     options = options.for_workload(model, workload)
     workload = options.asked_of(model, workload)
     if workload.signature() != attributes.get("workload"):
-        raise StudyError(f"the inputs are not those of the study in {folder}")
+        raise StudyError(
+            f"the inputs are not those of the study in {folder}; another version of autotune may "
+            "generate others: run the study again"
+        )
     for number in numbers:
         if number not in trials:
             last = max(trials, default=0)

@@ -96,6 +96,10 @@ class MeasuredTrial:
         """
         if configuration.runtime in self.record.gone:
             raise optuna.TrialPruned(f"{configuration.runtime} is no longer there")
+        refusal = self.record.refusal(configuration)
+        if refusal is not None and configuration not in self.record.measured:
+            self.repeated += 1
+            raise optuna.TrialPruned(refusal.message)
         earlier = {c for number, c in self.record.claimed.items() if number < trial.number}
         if configuration in self.record.measured or configuration in earlier:
             same = configuration
