@@ -32,7 +32,7 @@ from autotune.applications.joint import (
     session_in_words,
 )
 from autotune.applications.options import ApplicationOptions
-from autotune.applications.own_study import Budget, OwnStudy, own_study, trials_of
+from autotune.applications.own_study import OwnBudget, OwnStudy, own_study, trials_of
 from autotune.applications.recording import Process, RecordedSession, Recording
 from autotune.applications.replay import Arrangement, Opening, ReplayMeasurer, Replays
 from autotune.applications.result import (
@@ -55,7 +55,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import AutotuneError, CannotMeasureError, DataError, RequestError
 from autotune.facts.model import Model, describe
 from autotune.facts.runtime import runtime
-from autotune.results.writing import write_json
+from autotune.process.durable import write_json
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.locks import exclusive_use
 from autotune.study.progress import OnProgress, Progress
@@ -164,7 +164,7 @@ def _study(
         name = item.session.name
         try:
             limit_s = _own_limit_s(state, item.session)
-            own = Budget(trials=budgets[name], timeout_s=limit_s)
+            own = OwnBudget(trials=budgets[name], timeout_s=limit_s)
             item.study = study(options, item.session, item.model, own, state.tell)
         except (DataError, CannotMeasureError) as error:
             _leave(state, name, str(error))
