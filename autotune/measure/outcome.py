@@ -18,8 +18,15 @@ cannot be told from nothing: fresh processes of one session differ by more."""
 NO_RUNTIME = "no_runtime"
 """The kind of a failure whose ONNX Runtime is no longer there."""
 
-FEWEST_QUIET = 5
-"""With fewer quiet time slices than this, or than half of them, all time slices count."""
+_FEWEST_QUIET = 5
+
+
+def is_enough(quiet: int, count: int) -> bool:
+    """Returns whether so many quiet time slices of all are enough to rest an estimate on them.
+
+    They are where there are five, or half of the few that there are.
+    """
+    return quiet >= min(_FEWEST_QUIET, count / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +162,8 @@ class Measurement:
             one.
         generated: The times of a decoder's generations, whose latency is that of a token; None
             where a sample is run as it is.
+        slowest: How many times the mean of all samples the slowest one takes; 1 where all have one
+            shape.
     """
 
     ratio: Interval
@@ -183,6 +192,12 @@ class Measurement:
     clients: PositiveWhole = 1
     mean_ms: Positive | None = None
     generated: Generated | None = None
+    slowest: Positive = 1.0
+
+    @property
+    def longest_ms(self) -> float:
+        """The latency of the slowest sample: what a limit of latency holds for."""
+        return self.slowest * self.latency_ms
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -239,7 +254,7 @@ class Measurement:
     @property
     def is_undisturbed(self) -> bool:
         """Whether the estimate rests on quiet time slices; if not, it is one of a busy machine."""
-        return self.undisturbed_turns >= min(FEWEST_QUIET, self.turns / 2)
+        return is_enough(self.undisturbed_turns, self.turns)
 
 
 @dataclass(frozen=True, kw_only=True)
