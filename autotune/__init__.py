@@ -13,6 +13,7 @@ from autotune.deploy.telemetry import switch_off as _switch_off
 # a type checker takes this name for true; importing typing would take longer than all of this file
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from autotune.applications.start import record
     from autotune.deploy.applying import apply
     from autotune.deploy.generation import generation
     from autotune.deploy.loader import ConfigWarning, load, run_options, session_options
@@ -33,6 +34,7 @@ __all__ = [
     "apply",
     "generation",
     "load",
+    "record",
     "run_options",
     "session_options",
     "tune",
@@ -46,6 +48,7 @@ _HOMES = {
     "apply": "autotune.deploy.applying",
     "generation": "autotune.deploy.generation",
     "load": "autotune.deploy.loader",
+    "record": "autotune.applications.start",
     "run_options": "autotune.deploy.loader",
     "session_options": "autotune.deploy.loader",
     "tune": "autotune.study.tune",

@@ -30,9 +30,9 @@ from autotune.deploy.providers import CPU
 from autotune.deploy.telemetry import switch_off
 from autotune.facts.model import describe
 from autotune.results.result import StudyResult
+from autotune.search.optuna_trials import read_trials
 from autotune.space.session import EXECUTION_PROVIDER
 from autotune.storage.locks import DATABASE
-from autotune.storage.trials import read_trials
 from autotune.study.progress import Progress
 from autotune.study.tune import tune
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import optuna
 import small_spaces
+from optuna.samplers import BaseSampler
 
 from autotune.deploy.config import Environment, Interval
 from autotune.deploy.options import Value
@@ -34,15 +35,17 @@ from autotune.measure.outcome import (
 from autotune.results.result import StudyResult
 from autotune.search.context import Context
 from autotune.search.objective import DEFAULT, find
-from autotune.search.planner import Planner
 from autotune.search.proposer import Observation, Prior, Proposer, observe
+from autotune.search.record import Record
+from autotune.search.sampler import EffectsSampler
+from autotune.search.start import portfolio
 from autotune.search.trial import Limits, Trial
-from autotune.space.configuration import Configuration
+from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Condition, Parameter, Space
-from autotune.storage.retry import Clock
-from autotune.storage.store import Store
+from autotune.storage.database import Clock
 from autotune.study.loop import Search
+from autotune.study.measured_trial import MeasuredTrial
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress
 from autotune.study.run import run_study
@@ -249,28 +252,42 @@ def build_search(
     study: optuna.Study | None = None,
     objectives: Sequence[str] = DEFAULT,
     limits: Limits | None = None,
-    store: Store | None = None,
     seed: int = 0,
     first: Sequence[Configuration] = (),
     early_stop: bool = True,
+    budget: int = 100,
     report: OnProgress = lambda _: None,
     clock: Clock | None = None,
+    worker: str = "",
+    sampler: BaseSampler | None = None,
 ) -> Search:
-    """Returns a search over a space of threads, in a new study in memory, unless told otherwise."""
+    """Returns a search over a space of threads, in a new study in memory, unless told otherwise.
+
+    Args:
+        budget: How many trials the sampler counts on.
+        worker: The name of this worker, where there are several.
+        sampler: What proposes configurations; the model of effects if None.
+    """
     study = study or optuna.create_study(directions=["minimize"] * len(objectives))
     within, limits, found = within or thread_space(), limits or Limits(), find(objectives)
-    so_far = len(study.get_trials(deepcopy=False))
-    strategy = Planner(
-        space=within,
-        objectives=found,
-        limits=limits,
-        proposer=build_proposer(within, objectives, limits, seed + so_far),
-        first=first,
-        early_stop=early_stop,
-    )
-    store = store or Store(study, within, found, limits)
-    store.recover()
-    return Search(strategy, store, measurer, report, clock or Clock())
+    record = Record(found, limits)
+    ctx = setting(within, objectives=found, limits=limits, folder=Path())
+    objective = MeasuredTrial(study, ctx, record, measurer, report, worker)
+    search = Search(study, objective, [BASELINE, *first, *portfolio(within)], clock or Clock())
+    if sampler is None:
+        seed += len(study.get_trials(deepcopy=False))
+        sampler = search.effects = EffectsSampler(
+            within,
+            found,
+            limits,
+            record,
+            seed=seed,
+            names=objective.names,
+            budget=budget,
+            early_stop=early_stop,
+        )
+    study.sampler = sampler
+    return search
 
 
 class FakeWorld:
@@ -319,6 +336,7 @@ def _no_judge(*_: object) -> Callable[[object], None]:
     return lambda finalist: None
 
 
-def _no_lock(*_: object, **__: object) -> nullcontext[None]:
+def _no_lock(folder: Path, *_: object, **__: object) -> nullcontext[None]:
     """A computing measurer does not need the machine for itself."""
+    folder.mkdir(parents=True, exist_ok=True)
     return nullcontext()

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime
 from small_models import distance
 
 from autotune.facts.feeds import Feed, save_samples
 from autotune.graph import prepare_child
+from autotune.graph.entries import StepRefusedError
 from autotune.graph.graph_facts import FILE
 from autotune.graph.parameters import shared_passes, steps_of
 
@@ -38,7 +38,7 @@ def make(model: onnx.ModelProto, folder: Path, feeds: Sequence[Feed] = (), **hal
         copy = Path(tempfile.mkdtemp(dir=folder))
         for file in current.parent.iterdir():
             (copy / file.name).write_bytes(file.read_bytes())
-        prepare_child.convert(
+        reply = prepare_child.convert(
             {
                 "source": str(copy / current.name),
                 "folder": str(made),
@@ -47,6 +47,8 @@ def make(model: onnx.ModelProto, folder: Path, feeds: Sequence[Feed] = (), **hal
                 "steps": [[step.name, dict(step.options)] for step in steps],
             }
         )
+        if reply.refusal is not None:
+            raise StepRefusedError(reply.refusal.message)
         current = made / FILE
     return current
 
@@ -64,6 +66,10 @@ def overridable(path: Path) -> set[str]:
     return {item.name for item in session.get_overridable_initializers()}
 
 
-def run(path: Path, feed: Feed) -> list[np.ndarray[Any, Any]]:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return [np.asarray(output) for output in session.run(None, dict(feed))]
+def run(path: Path, feed: Feed) -> list[Any]:
+    """Returns the outputs of a file, its products of eight bits exact on every processor."""
+    settings = onnxruntime.SessionOptions()
+    settings.add_session_config_entry("session.x64quantprecision", "1")
+    session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+    outputs: list[Any] = session.run(None, dict(feed))
+    return outputs

@@ -69,9 +69,9 @@ from autotune.facts.feeds import save_samples
 from autotune.facts.generated import one_sample
 from autotune.facts.model import describe
 from autotune.process.child import ChildFailure
+from autotune.process.durable import write_json
 from autotune.report.application import outcome, view_application, view_recording
 from autotune.report.page.application import render_application
-from autotune.results.writing import write_json
 
 PASSED = Passed(
     options={"intra_op_num_threads": 2, "enable_cpu_mem_arena": False},
@@ -85,6 +85,7 @@ CALLS = np.dtype(
     [
         *(("shape", "<u4"), ("flags", "<u4"), ("thread", "<u8"), ("began_ns", "<u8")),
         *(("ended_ns", "<u8"), ("cpu_began_ns", "<u8"), ("cpu_ended_ns", "<u8")),
+        ("own_ns", "<u8"),
     ]
 )
 
@@ -114,10 +115,10 @@ def process_of(session: RecordedSession) -> Process:
     """Returns a process: two threads whose second call waits for the first of the other one."""
     ms = 1_000_000
     rows = [
-        (0, 0, 7, 0, 10 * ms, 0, 10 * ms),
-        (1, 0, 8, 20 * ms, 50 * ms, 0, 1 * ms),
-        (0, 0, 7, 25 * ms, 35 * ms, 14 * ms, 24 * ms),
-        (0, 0, 7, 60 * ms, 70 * ms, 24 * ms, 34 * ms),
+        (0, 0, 7, 0, 10 * ms, 0, 10 * ms, 0),
+        (1, 0, 8, 20 * ms, 50 * ms, 0, 1 * ms, 0),
+        (0, 0, 7, 25 * ms, 35 * ms, 14 * ms, 24 * ms, 0),
+        (0, 0, 7, 60 * ms, 70 * ms, 24 * ms, 34 * ms, 0),
     ]
     shapes = [(session, shape) for shape in session.shapes.values()]
     return Process(
@@ -393,7 +394,7 @@ def record(folder: Path, model: Path, process: str = "1-a", number: int = 0) -> 
     shape = {"kind": "shape", "number": number, "session": number, "inputs": inputs}
     with (folder / f"process-{process}.jsonl").open("a") as lines:
         lines.writelines(json.dumps(line) + "\n" for line in (to_plain(session), shape))
-    calls = [(number + 1, 0, 1, begin, begin + 10**6, 0, 0) for begin in (10**7, 2 * 10**7)]
+    calls = [(number + 1, 0, 1, begin, begin + 10**6, 0, 0, 0) for begin in (10**7, 2 * 10**7)]
     with (folder / f"calls-{process}-0.bin").open("ab") as file:
         file.writelines(CALL.pack(*call) for call in calls)
 
@@ -404,7 +405,7 @@ def recording(tmp_path: Path) -> Path:
     folder = tmp_path / "app.rec"
     folder.mkdir()
     settings = {"autotune": "0", "max_mib": 1, "keep_inputs": True, "began_ns": 0}
-    text = json.dumps({"format": "autotune-recording/1"} | settings)
+    text = json.dumps({"format": "autotune-recording/2"} | settings)
     (folder / "recording.json").write_text(text)
     process = {"kind": "process", "pid": 1, "parent": 0, "program": "app.py", "began_ns": 0}
     text = json.dumps(process | {"onnxruntime": "1.0.0"}) + "\n"

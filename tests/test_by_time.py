@@ -223,7 +223,7 @@ def test_a_node_with_a_graph_inside_stays_in_float(
     ready = FloatModel.ready(source, feeds, Intermediates())
     ranges = ready.ranges("minmax", tmp_path / "calibrated.onnx")
     quantise = int8.quantiser(ranges, int8.StaticOptions())
-    times = by_time.measure(ready.load(), feeds, quantise)
+    times = by_time.measure(ready.load(), ready.samples, quantise)
     assert times.units == [[0], [1], [2]]
     assert [time < by_time.NEVER_US for time in times.int8_us] == [True, False, False]
     assert times.edges.keys() == {(0, 1), (1, 2)}

@@ -174,6 +174,7 @@ def test_the_defaults_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -
 # an option of the command line, and the field that it sets
 FIELDS: list[tuple[list[str], dict[str, Any]]] = [
     (["--trials", "7"], {"trials": 7}),
+    (["--sampler", "tpe"], {"sampler": "tpe"}),
     (["--timeout", "1.5h"], {"timeout_s": 5400.0}),
     (["--generate", "p.jsonl"], {"generate": Path("p.jsonl")}),
     (["--prompt-tokens", "64,512"], {"prompt_tokens": (64, 512)}),

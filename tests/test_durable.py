@@ -1,5 +1,7 @@
 """Studies that survive: kills at any moment, a full disk, a folder that cannot be written to."""
 
+import functools
+import json
 import os
 import random
 import re
@@ -20,17 +22,15 @@ import psutil
 import pytest
 from brief_studies import Program, workers_of
 from fakes import FakeMeasurer, build_search, thread_cost
+from optuna.trial import TrialState
 from sqlalchemy.exc import OperationalError
-from test_store import Shared
 
 from autotune.errors import StorageError
 from autotune.facts import sample_models
+from autotune.search.optuna_trials import read_trials
 from autotune.space.configuration import Configuration
-from autotune.storage import retry
-from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.storage.retry import Clock
-from autotune.storage.spool import Spool
-from autotune.storage.trials import read_trials
+from autotune.storage import database
+from autotune.storage.database import Clock, Place, open_storage, quiet_optuna
 
 # with that limit nothing is kept: the final comparison is the default's alone, and short
 _LATENCY = ("--objective", "latency_ms", "--max-latency", "1us")
@@ -98,7 +98,7 @@ def test_a_study_is_struck_again_and_again(tmp_path: Path) -> None:
             study.wait_for_trials()
         time.sleep(moments.uniform(0.0, 0.6))
         _strike(study, kind, temporary)
-        reported, now = study.reported(), _spooled(folder)
+        reported, now = study.reported(), _kept(folder)
         assert before <= now
         assert len(now) >= reported
         before = now
@@ -108,9 +108,8 @@ def test_a_study_is_struck_again_and_again(tmp_path: Path) -> None:
     assert study.process.wait(timeout=120) == 0, study.words()
     assert _left(temporary) == []
     assert (folder / "best.json").exists()
-    assert list(folder.glob("*.spool.jsonl")) == []
-    with sqlite3.connect(folder / "study.db") as database:
-        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with sqlite3.connect(folder / "study.db") as file:
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     with quiet_optuna(), open_storage(Place.of(None, folder)) as opened:
         (only,) = opened.get_all_studies()
         loaded = optuna.load_study(study_name=only.study_name, storage=opened)
@@ -121,13 +120,21 @@ def test_a_study_is_struck_again_and_again(tmp_path: Path) -> None:
     assert before <= set(kept)
 
 
-def _spooled(folder: Path) -> set[str]:
-    """Returns the configurations whose measurement was on the disk; none is there twice."""
-    keys = [
-        Configuration.of(entry["configuration"]).key
-        for path in folder.glob("*.spool.jsonl")
-        for entry in Spool(folder, path.name.removesuffix(".spool.jsonl")).entries()
-    ]
+def _kept(folder: Path) -> set[str]:
+    """Returns the configurations whose measurement the database has; none is there twice."""
+    if not (folder / "study.db").exists():
+        return set()
+    statement = (
+        "SELECT value_json FROM trial_user_attributes JOIN trials USING (trial_id) "
+        "WHERE key = 'configuration' AND state IN ('COMPLETE', 'PRUNED') AND trial_id IN "
+        "(SELECT trial_id FROM trial_user_attributes WHERE key IN ('measurement', 'failure'))"
+    )
+    with sqlite3.connect(f"file:{folder / 'study.db'}?mode=ro", uri=True) as file:
+        try:
+            rows = file.execute(statement).fetchall()
+        except sqlite3.OperationalError:  # it was killed before it had made its tables
+            return set()
+    keys = [Configuration.of(json.loads(value)).key for (value,) in rows]
     assert len(keys) == len(set(keys))
     return set(keys)
 
@@ -195,85 +202,77 @@ def test_a_folder_that_cannot_be_written_to(tiny_disk: Path, tmp_path: Path) -> 
 _NO_WAITING = Clock(sleep=lambda _: None)
 
 
-class Away:
-    """Makes Optuna's storage fail for some calls, as a server does that is away."""
-
-    def __init__(self, calls: int) -> None:
-        self._left = calls
-
-    def __call__(self, *_: object, **__: object) -> None:
-        if self._left > 0:
-            self._left -= 1
-            raise OperationalError("SELECT", {}, Exception("server closed the connection"))
-
-
-def _begun(database: optuna.storages.RDBStorage) -> Shared:
-    """Returns a new study in the database."""
-    optuna.create_study(study_name="shared", storage=database, directions=["minimize"] * 2)
-    return Shared(database)
+@pytest.fixture
+def sqlite_as_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Place:
+    """A place that counts as a server's, and is a file."""
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    monkeypatch.setattr(
+        database,
+        "_open_server",
+        lambda _, patience, *__: database._careful(optuna.storages.RDBStorage, patience)(url),
+    )
+    return Place.of("postgresql://host/name", tmp_path)
 
 
+@pytest.mark.parametrize("is_lost", [True, False])
 @pytest.mark.parametrize(
-    "method", ["create_new_trial", "set_trial_user_attr", "set_trial_state_values"]
+    "method",
+    ["set_trial_system_attr", "set_trial_user_attr", "set_trial_state_values"],
 )
-def test_a_storage_that_is_away_for_a_while(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+def test_a_server_that_is_away_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, sqlite_as_server: Place, method: str, is_lost: bool
 ) -> None:
-    """The search waits and goes on; what was measured is stored, and no worker repeats it."""
+    """The worker waits with its outcome in hand, and says so; nothing is measured twice.
+
+    Before the server does something, or after it, when the reply is lost.
+    """
     notes: list[str] = []
     measurer = FakeMeasurer(thread_cost)
-    with quiet_optuna(), open_storage(Place.of(None, tmp_path)) as database:
-        store = _begun(database).store("one", note=notes.append, spool=Spool(tmp_path, "s"))
-        study = store.study
-        search = build_search(measurer, study=study, store=store, clock=_NO_WAITING)
-        search.run(5, None)
-        original = getattr(study._storage, method)
-        away = Away(3)
+    original = getattr(optuna.storages.RDBStorage, method)
+    left = 0
 
-        def flaky(*arguments: object, **named: object) -> object:
-            away()
+    @functools.wraps(original)
+    def flaky(*arguments: Any, **named: Any) -> object:
+        nonlocal left
+        begins = any(each is TrialState.RUNNING for each in (*arguments, *named.values()))
+        if not left or begins:
             return original(*arguments, **named)
+        left -= 1
+        if is_lost:
+            original(*arguments, **named)
+        raise OperationalError("SELECT", {}, Exception("server closed the connection"))
 
-        monkeypatch.setattr(study._storage, method, flaky)
-        search.run(12, None)
+    monkeypatch.setattr(optuna.storages.RDBStorage, method, flaky)
+    with quiet_optuna(), open_storage(sqlite_as_server, notes.append, clock=_NO_WAITING) as storage:
+        study = optuna.create_study(storage=storage, directions=["minimize"] * 2)
+        build_search(measurer, study=study, worker="one").run(5, None)
+        left = 1 if is_lost else 3
+        build_search(measurer, study=study, worker="one").run(15, None)
         kept = [trial.configuration for trial in read_trials(study)]
         states = {frozen.state.name for frozen in study.trials}
-    assert any("connection lost; retrying" in note for note in notes)
-    assert any("connection is back" in note for note in notes)
-    assert len(kept) == len(set(kept)) == 12
+    assert notes[0].startswith("Database connection lost; retrying")
+    assert notes[1] == "The database connection is back."
+    assert len(kept) == len(set(kept)) == 15
     assert sorted(map(str, kept)) == sorted(map(str, measurer.searched))
-    assert "RUNNING" not in states
+    assert states == {"COMPLETE"}
 
 
-@pytest.mark.parametrize(
-    ("is_shared", "method"), [(True, "set_trial_state_values"), (False, "set_trial_user_attr")]
-)
-def test_a_storage_that_stays_away(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_shared: bool, method: str
-) -> None:
-    """The study stops with exit code 75, a server's after minutes; the spool has all."""
-    monkeypatch.setattr(retry, "_PATIENCE_S", 0.0)
-    measurer = FakeMeasurer(thread_cost)
-    place = Place.of(None, tmp_path)
+def test_a_server_that_stays_away(monkeypatch: pytest.MonkeyPatch, sqlite_as_server: Place) -> None:
+    """The study stops with exit code 75, and its message has nothing of the library's."""
+    monkeypatch.setattr(database, "_PATIENCE_S", 0.0)
 
-    def run() -> None:
-        with quiet_optuna(), open_storage(place) as database:
-            options: dict[str, Any] = {} if is_shared else {"claims": None}
-            store = _begun(database).store("one", spool=Spool(tmp_path, "s"), **options)
-            search = build_search(measurer, study=store.study, store=store, clock=_NO_WAITING)
-            search.run(3, None)
-            monkeypatch.setattr(store.study._storage, method, Away(1000))
-            search.run(10, None)
+    @functools.wraps(optuna.storages.RDBStorage.set_trial_user_attr)
+    def away(*_: object, **__: object) -> None:
+        raise OperationalError("SELECT", {}, Exception("password"))
+
+    monkeypatch.setattr(optuna.storages.RDBStorage, "set_trial_user_attr", away)
+
+    def search() -> None:
+        with quiet_optuna(), open_storage(sqlite_as_server, clock=_NO_WAITING) as storage:
+            study = optuna.create_study(storage=storage, directions=["minimize"] * 2)
+            build_search(FakeMeasurer(thread_cost), study=study, worker="one").run(5, None)
 
     with pytest.raises(StorageError) as stopped:
-        run()
+        search()
     assert stopped.value.exit_code == 75
-    assert len(measurer.searched) == 4
-    monkeypatch.undo()
-    with quiet_optuna(), open_storage(place) as database:
-        store = Shared(database).store("one", spool=Spool(tmp_path, "s"))
-        again = build_search(measurer, study=store.study, store=store, clock=_NO_WAITING)
-        again.run(4, None)
-        assert sorted(str(t.configuration) for t in again.trials) == sorted(
-            map(str, measurer.searched)
-        )
+    assert "password" not in str(stopped.value)

@@ -41,8 +41,8 @@ from autotune.measure.sample_sets import SampleSet
 from autotune.report.inspection import view_inspection
 from autotune.report.page.writing import write_report
 from autotune.report.result import view_ending
+from autotune.search.optuna_trials import read_trials
 from autotune.space.configuration import BASELINE, Configuration
-from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 from autotune.study.resolve import resolve_study
 from autotune.study.resume import options_to_continue

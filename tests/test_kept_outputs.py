@@ -20,8 +20,6 @@ from autotune.graph.entries import StepRefusedError
 from autotune.graph.kept_outputs import keep
 from autotune.graph.parameters import shared_passes, steps_of
 from autotune.measure.flatten import flatten, output_of
-from autotune.space.configuration import Configuration
-from autotune.storage.trials import configuration_of, parameters_of
 from autotune.study.options import StudyOptions
 
 _BRANCH = "inner () => (float[2] h) { h = Add(a, w) }"
@@ -81,13 +79,6 @@ def test_unknown_outputs_are_refused() -> None:
     assert asked("logits").outputs == ("logits",)
     assert asked("logits").signature() != workload.signature()
     assert asked("attentions", "logits") == workload  # all of them
-
-
-def test_optuna_keeps_the_names() -> None:
-    configuration = Configuration.of({"outputs": "a:0,b"})
-    stored = parameters_of(configuration, SimpleNamespace(parameters=()))  # type: ignore[arg-type]
-    trial: Any = SimpleNamespace(params=stored)
-    assert configuration_of(trial) == configuration
 
 
 @pytest.mark.stress

@@ -5,10 +5,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
-from small_models import BUILDERS
+from small_models import write
 from small_spaces import resolved
 
 from autotune.graph import nncf_static
@@ -37,13 +36,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_the_kind_of_the_model_is_told(
     asked: list[dict[str, Any]], tmp_path: Path, name: str, kind: str | None
 ) -> None:
-    source = tmp_path / "model.onnx"
-    onnx.save(BUILDERS[name](), source)
-    feeds = [{"x": np.zeros(1, np.float32)}] * 3
+    source, feeds = write(name, tmp_path)
     with pytest.raises(StepRefusedError, match="quantises none"):
         nncf_static.quantise(source, tmp_path / "int8.onnx", feeds)
     (call,) = asked
-    assert (len(call["samples"]), call["subset_size"], call["model_type"]) == (3, 3, kind)
+    assert len(call["samples"]) == call["subset_size"] == len(feeds)
+    assert call["model_type"] == kind
     assert not (tmp_path / "int8.onnx").exists()
 
 

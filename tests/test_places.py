@@ -1,14 +1,12 @@
-"""Where studies are kept: URLs, whose passwords are not printed, and the spool."""
+"""Where studies are kept: URLs, whose passwords are not printed."""
 
 import traceback
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from autotune.errors import RequestError, StorageError, StudyError
-from autotune.storage import spool
-from autotune.storage.database import Place
+from autotune.errors import RequestError
+from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.masking import without_secrets
 from autotune.study.resume import place_of
 
@@ -26,6 +24,21 @@ def test_a_folder_has_its_own_database(tmp_path: Path) -> None:
     assert place.file == (tmp_path / "study.db").resolve()
     assert not place.is_shared
     assert str(place) == str(place.file)
+
+
+@pytest.mark.parametrize("name", ["run 100%25", "a%41", "what?", "#1", "новая папка", "a&b=c"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    with quiet_optuna(), open_storage(Place.of(None, folder)):
+        pass
+    assert (folder / "study.db").is_file()
+    place, _ = place_of(str(folder))
+    assert place.file == (folder / "study.db").resolve()
+    assert Place.of(place.text, Path()).file == place.file
+    with quiet_optuna(), open_storage(place):
+        pass
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
 def test_the_variable_names_the_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,50 +151,3 @@ def test_long_text_takes_no_time() -> None:
     text = "n" * 1_000_000
     assert without_secrets(text) == text
     assert SECRET not in without_secrets(f"x://me:{SECRET}{text}@{text}")
-
-
-def test_the_spool_keeps_whole_lines(tmp_path: Path) -> None:
-    kept = spool.Spool(tmp_path, "study-1")
-    assert kept.entries() == []
-    kept.keep({"configuration": {"arena": "off"}})
-    kept.keep({"configuration": {}})
-    (path,) = tmp_path.iterdir()
-    with path.open("a") as file:
-        file.write('{"configuration": {"ar')
-    assert kept.entries() == [{"configuration": {"arena": "off"}}, {"configuration": {}}]
-    kept.keep({"configuration": {"arena": "on"}})
-    assert len(kept.entries()) == 3, "a line that was cut takes no other with it"
-    assert spool.Spool(tmp_path, "study-2").entries() == []
-    kept.clear()
-    assert kept.entries() == []
-
-
-def test_a_full_disk_is_seen_before_measuring(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is measured that could not be kept."""
-    kept = spool.Spool(tmp_path, "study")
-    kept.check_room()
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
-    with pytest.raises(StorageError, match="make room") as refused:
-        kept.check_room()
-    assert refused.value.exit_code == 75
-
-
-def test_a_spool_is_not_written_through_a_link(tmp_path: Path) -> None:
-    """A folder of a stranger must not lead to a file of the user's."""
-    kept = spool.Spool(tmp_path, "study")
-    mine = tmp_path / "mine"
-    mine.write_text("mine")
-    (tmp_path / "study.spool.jsonl").symlink_to(mine)
-    with pytest.raises(StorageError, match="it is a link"):
-        kept.keep({})
-    with pytest.raises(StudyError, match=r"it is a link.*move it away"):
-        kept.entries()
-    assert mine.read_text() == "mine"
-
-
-def test_a_spool_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "study.spool.jsonl").mkdir()
-    with pytest.raises(StudyError, match=r"study\.spool\.jsonl: it is a folder.*move it away"):
-        spool.Spool(tmp_path, "study").entries()

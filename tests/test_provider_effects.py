@@ -79,7 +79,7 @@ def test_the_best_pair_is_found() -> None:
     limits = Limits(max_error=0.05)
     search = build_search(FakeMeasurer(_cost), space, first=first, limits=limits)
     search.run(40, None)
-    best = search.best
+    best = search.record.best
     assert best is not None
     values = best.configuration.to_json()
     assert (values[EXECUTION_PROVIDER], values["precision"]) == ("openvino", "int8_static")

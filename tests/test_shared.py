@@ -20,9 +20,8 @@ import sqlalchemy
 
 from autotune.errors import StorageError
 from autotune.facts import sample_models
-from autotune.storage.claims import Claim, Claims
+from autotune.search.optuna_trials import read_trials
 from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.storage.trials import read_trials
 
 _WORKER = Path(__file__).parent / "shared_worker.py"
 _TRIALS = 30
@@ -185,22 +184,9 @@ def test_four_drivers_measure_every_configuration_once(
     assert only.user_attrs["result"]["trials"] == _TRIALS
 
 
-def test_workers_that_begin_at_once_share_the_table_of_claims(server: postgresql.Server) -> None:
-    place = Place.of(server.url("claims"), Path())
-    with quiet_optuna(), open_storage(place) as database:
-        study = database.create_new_study([optuna.study.StudyDirection.MINIMIZE])
-        for _ in range(5):
-            together = threading.Barrier(6)
-
-            def begin(together: threading.Barrier = together) -> list[Claim]:
-                together.wait()
-                return Claims(database.engine, study).all()
-
-            with ThreadPoolExecutor(6) as workers:
-                futures = [workers.submit(begin) for _ in range(6)]
-                assert [future.result() for future in futures] == [[]] * 6
-            with database.engine.begin() as connection:
-                connection.execute(sqlalchemy.text("DROP TABLE autotune_claims"))
+def _engine(database: optuna.storages.BaseStorage) -> sqlalchemy.Engine:
+    assert isinstance(database, optuna.storages.RDBStorage)
+    return database.engine
 
 
 def test_a_server_that_is_gone_without_a_word_is_noticed(server: postgresql.Server) -> None:
@@ -209,7 +195,7 @@ def test_a_server_that_is_gone_without_a_word_is_noticed(server: postgresql.Serv
     with (
         quiet_optuna(),
         open_storage(place) as database,
-        database.engine.connect() as connection,
+        _engine(database).connect() as connection,
         socket.socket(fileno=os.dup(connection.connection.cursor().connection.fileno())) as wire,
     ):
         assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -231,14 +217,18 @@ def test_a_transaction_of_a_worker_that_is_gone_is_ended(
         open_storage(place, grace_s=1) as database,
         open_storage(place_cut_off, grace_s=1) as database_cut_off,
     ):
-        study = database.create_new_study([optuna.study.StudyDirection.MINIMIZE])
-        claims = Claims(database.engine, study)
-        connection = database_cut_off.engine.connect()
+        optuna.create_study(study_name="s", storage=database)
+        connection = _engine(database_cut_off).connect()
         connection.execute(sqlalchemy.text("SELECT * FROM studies FOR UPDATE"))
         wire.cut(0)
-        with ThreadPoolExecutor(1) as other, contextlib.closing(wire):
-            claimed = other.submit(claims.take, "configuration", 0, lambda _: False)
-            assert claimed.result(timeout=60)
+        statement = sqlalchemy.text("UPDATE studies SET study_name = 'other'")
+
+        def change() -> None:
+            with _engine(database).begin() as other:
+                other.execute(statement)
+
+        with ThreadPoolExecutor(1) as thread, contextlib.closing(wire):
+            thread.submit(change).result(timeout=60)
         connection.invalidate()
 
 

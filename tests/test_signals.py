@@ -105,6 +105,7 @@ def trial(tmp_path: Path) -> Iterator[optuna.Trial]:
     with quiet_optuna(), open_storage(place) as storage:
         study = optuna.create_study(storage=storage, study_name="study")
         trial = study.ask()
+        assert isinstance(storage, optuna.storages.RDBStorage)
         sqlalchemy.event.listen(
             storage.engine, "commit", lambda _: signal.raise_signal(signal.SIGINT)
         )

@@ -21,7 +21,6 @@ from fakes import (
     refusal,
     space,
     thread_cost,
-    thread_space,
 )
 from optuna.trial import TrialState
 
@@ -37,14 +36,11 @@ from autotune.measure.outcome import (
 )
 from autotune.report.page.state import read_state
 from autotune.results.result import StudyResult
-from autotune.search.objective import DEFAULT, find
-from autotune.search.trial import Limits, Trial
+from autotune.search.optuna_trials import read_trials
+from autotune.search.trial import Limits
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Space
-from autotune.storage.retry import Clock
-from autotune.storage.spool import Spool
-from autotune.storage.store import Store
-from autotune.storage.trials import describe, read_trials
+from autotune.storage.database import Clock
 from autotune.study import measuring
 from autotune.study.finish import Interrupted
 from autotune.study.loop import Search
@@ -74,7 +70,7 @@ def test_duplicates_are_measured_once_and_remembered(study: optuna.Study) -> Non
     assert len(search.trials) == len(set(measurer.searched)) == 10
     again = Duplicates(thread_cost)
     resumed = build_search(again, study=study)
-    assert resumed.store.equal == search.store.equal != {}
+    assert resumed.record.equal == search.record.equal != {}
     resumed.run(30, None)
     assert again.searched == []
 
@@ -128,8 +124,8 @@ def test_every_trial_has_all_constraints(study: optuna.Study) -> None:
 def test_the_best_keeps_the_limits(study: optuna.Study) -> None:
     search, _ = _search(study, limits=Limits(max_memory_mib=70.0))
     search.run(30, None)
-    assert search.best is not None
-    assert search.best.configuration == Configuration.of(
+    assert search.record.best is not None
+    assert search.record.best.configuration == Configuration.of(
         {"intra_op_num_threads": 4, "arena": "same_as_requested"}
     )
 
@@ -140,20 +136,6 @@ def test_time_ends_the_search_after_the_baseline(study: optuna.Study) -> None:
     search.run(30, 1e-9)
     assert measurer.searched == [BASELINE]
     assert reports[-1].done == 1
-
-
-def test_a_retry_that_only_the_spool_has_is_not_lost(study: optuna.Study, tmp_path: Path) -> None:
-    failed = Trial(number=0, configuration=BASELINE, outcome=refusal())
-    retried = replace(failed, outcome=measurement(10.0))
-    spool = Spool(tmp_path, "study")
-    spool.keep(describe(failed))
-    store = Store(study, thread_space(), find(DEFAULT), Limits(), spool=spool)
-    store.recover()
-    spool.keep(describe(retried))
-    search = build_search(FakeMeasurer(thread_cost), study=study, store=store)
-    assert [trial.outcome for trial in read_trials(study)] == [failed.outcome, retried.outcome]
-    assert search.baseline is not None
-    assert search.baseline.measurement == retried.outcome
 
 
 def test_progress_is_told(study: optuna.Study) -> None:

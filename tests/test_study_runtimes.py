@@ -35,13 +35,13 @@ from autotune.measure.outcome import NO_RUNTIME, Failure
 from autotune.report.result import view_ending
 from autotune.results.leave_one_out import revert
 from autotune.results.result import StudyResult
+from autotune.search.optuna_trials import read_trials
 from autotune.space.configuration import Configuration
 from autotune.space.files import find_space
 from autotune.space.resolve import resolve
 from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Parameter, Space
 from autotune.space.start import alone, provider_forms, providers_alone
-from autotune.storage.trials import read_trials
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -18,11 +18,11 @@ from autotune.facts.hardware import Hardware, differences
 from autotune.facts.runtime import Runtime
 from autotune.search.coding import Coding
 from autotune.search.objective import DEFAULT, find
+from autotune.search.optuna_trials import read_trials
 from autotune.search.transfer import RelatedStudy, prior, starting_points, translated
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.storage.trials import read_trials
 from autotune.study.progress import Progress
 
 OBJECTIVES = find(DEFAULT)

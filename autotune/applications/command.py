@@ -1,7 +1,6 @@
 """Starts an application's command with the hook in its environment, and records what it runs."""
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -13,9 +12,8 @@ from types import FrameType
 from typing import Any
 
 import autotune
-from autotune.applications.layout import BUDGET, END, FORMAT, INPUTS, MODELS, SETTINGS, Settings
+from autotune.applications.start import make_folder, write_end
 from autotune.deploy.hook import APPLY_VARIABLE, RECORD_VARIABLE, SITE, VERBOSE_VARIABLE
-from autotune.deploy.records import to_plain
 from autotune.errors import RequestError
 
 _PATH = "PYTHONPATH"
@@ -50,23 +48,7 @@ def record(command: Sequence[str], folder: Path, *, max_mib: int, keep_inputs: b
     Raises:
         RequestError: the folder exists, or the command cannot be started.
     """
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        raise RequestError(
-            f"{folder} exists already; remove it, or name another with --out"
-        ) from None
-    (folder / INPUTS).mkdir()
-    (folder / MODELS).mkdir()
-    (folder / BUDGET).write_bytes(bytes(8))
-    settings = Settings(
-        format=FORMAT,
-        autotune=autotune.__version__,
-        max_mib=max_mib,
-        keep_inputs=keep_inputs,
-        began_ns=time.monotonic_ns(),
-    )
-    (folder / SETTINGS).write_text(json.dumps(to_plain(settings)), encoding="utf-8")
+    make_folder(folder, max_mib=max_mib, keep_inputs=keep_inputs)
     began = time.monotonic()
     environment = hooked_environment({RECORD_VARIABLE: str(folder.absolute())})
     try:
@@ -74,8 +56,7 @@ def record(command: Sequence[str], folder: Path, *, max_mib: int, keep_inputs: b
     except RequestError:
         shutil.rmtree(folder)  # nothing was recorded
         raise
-    end = {"exit_code": code, "wall_s": time.monotonic() - began}
-    (folder / END).write_text(json.dumps(end), encoding="utf-8")
+    write_end(folder, code, time.monotonic() - began)
     return code
 
 
@@ -88,11 +69,13 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
     Raises:
         RequestError: the command cannot be started.
     """
-    try:
-        process = subprocess.Popen(list(command), env=dict(environment))
-    except OSError as error:
-        raise cannot_start(command, error) from None
-    with _passing_on(process):
+    with _passing_on() as started:
+        try:
+            # descriptors that this process was given are the command's
+            process = subprocess.Popen(list(command), env=dict(environment), close_fds=False)
+        except OSError as error:
+            raise cannot_start(command, error) from None
+        started.append(process)
         code = process.wait()
     return code if code >= 0 else 128 - code
 
@@ -106,19 +89,33 @@ def cannot_start(command: Sequence[str], error: OSError) -> RequestError:
 
 
 @contextlib.contextmanager
-def _passing_on(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Passes SIGTERM and SIGHUP on; the terminal sends Ctrl-C to the command itself."""
+def _passing_on() -> Iterator["list[subprocess.Popen[bytes]]"]:
+    """Passes signals on to the processes of the list.
+
+    The terminal sends Ctrl-C to the command itself. A signal that is ignored stays ignored: the
+    command inherits that.
+    """
+    started: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _: FrameType | None) -> None:
-        with contextlib.suppress(OSError):
-            process.send_signal(number)
+        for process in started:
+            with contextlib.suppress(OSError):
+                process.send_signal(number)
 
-    numbers: dict[int, Any] = {signal.SIGTERM: pass_on, signal.SIGINT: signal.SIG_IGN}
-    if hasattr(signal, "SIGHUP"):
-        numbers[signal.SIGHUP] = pass_on
-    earlier = {number: signal.signal(number, handler) for number, handler in numbers.items()}
+    def leave(*_: object) -> None:
+        return
+
+    numbers: dict[int, Any] = {signal.SIGINT: leave, signal.SIGTERM: pass_on}
+    for name in ("SIGHUP", "SIGUSR1", "SIGUSR2"):
+        if hasattr(signal, name):
+            numbers[getattr(signal, name)] = pass_on
+    earlier = {
+        number: signal.signal(number, handler)
+        for number, handler in numbers.items()
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
     try:
-        yield
+        yield started
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)

@@ -8,8 +8,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from autotune.deploy.hook import swallow
+
 BOUND = "_autotune_bound"
 """The attribute of a binding that holds its inputs by name."""
+
+BOUND_OUTPUTS = "_autotune_bound_outputs"
+"""The attribute of a binding that holds the names of its outputs, in a mapping."""
 
 # ONNX Runtime's names of types that NumPy calls by another.
 _DTYPES = {"float": "float32", "double": "float64", "string": "str"}
@@ -84,21 +89,7 @@ class _Named:
 
 
 def patch_binding(kind: Any) -> None:
-    """Lets bindings remember the shapes of their inputs."""
-
-    def remembering(original: Any, bound: Callable[..., _Bound]) -> Any:
-        @functools.wraps(original)
-        def bind(self: Any, name: Any, *arguments: Any, **named: Any) -> Any:
-            result = original(self, name, *arguments, **named)
-            try:
-                known = self.__dict__.setdefault(BOUND, {})
-                if known is not None:
-                    known[name] = bound(*arguments, **named)
-            except Exception:  # noqa: BLE001  # its calls are not recorded
-                self.__dict__[BOUND] = None
-            return result
-
-        return bind
+    """Lets bindings remember the shapes of their inputs, and the names of their outputs."""
 
     def of_array(arr_on_cpu: Any) -> _Bound:
         return _Bound(arr_on_cpu, arr_on_cpu.shape, arr_on_cpu.dtype)
@@ -115,14 +106,48 @@ def patch_binding(kind: Any) -> None:
     ) -> _Bound:
         return _Bound(kind, shape, _Named(element_type))
 
-    kind.bind_cpu_input = remembering(kind.bind_cpu_input, of_array)
-    kind.bind_ortvalue_input = remembering(kind.bind_ortvalue_input, of_value)
-    kind.bind_input = remembering(kind.bind_input, of_buffer)
-    clear = kind.clear_binding_inputs
+    def of_output(*_: Any, **__: Any) -> None:
+        return None
 
-    @functools.wraps(clear)
-    def clear_binding_inputs(self: Any) -> Any:
-        self.__dict__.pop(BOUND, None)
-        return clear(self)
+    bound: dict[str, tuple[str, Callable[..., Any] | None]] = {
+        "bind_cpu_input": (BOUND, of_array),
+        "bind_ortvalue_input": (BOUND, of_value),
+        "bind_input": (BOUND, of_buffer),
+        "bind_output": (BOUND_OUTPUTS, of_output),
+        "bind_ortvalue_output": (BOUND_OUTPUTS, of_output),
+        "clear_binding_inputs": (BOUND, None),
+        "clear_binding_outputs": (BOUND_OUTPUTS, None),
+    }
+    for name, (attribute, describe) in bound.items():
+        if hasattr(kind, name):
+            setattr(kind, name, _remembering(getattr(kind, name), attribute, describe))
 
-    kind.clear_binding_inputs = clear_binding_inputs
+
+def _remembering(original: Any, attribute: str, describe: Callable[..., Any] | None) -> Any:
+    @functools.wraps(original)
+    def bind(self: Any, *arguments: Any, **named: Any) -> Any:
+        result = original(self, *arguments, **named)
+        try:
+            _remember(self, attribute, describe, arguments, dict(named))
+        except Exception as fault:  # noqa: BLE001  # its calls are not recorded
+            swallow(fault)
+            self.__dict__[attribute] = None
+        return result
+
+    return bind
+
+
+def _remember(
+    binding: Any,
+    attribute: str,
+    describe: Callable[..., Any] | None,
+    arguments: tuple[Any, ...],
+    named: dict[str, Any],
+) -> None:
+    if describe is None:
+        binding.__dict__.pop(attribute, None)
+        return
+    name, *others = arguments or [named.pop("name")]
+    known = binding.__dict__.setdefault(attribute, {})
+    if known is not None:
+        known[name] = describe(*others, **named)

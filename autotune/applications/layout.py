@@ -7,7 +7,7 @@ from pathlib import Path
 from autotune.deploy.files import read_json
 from autotune.deploy.records import PositiveWhole, Text, Whole, from_plain
 
-FORMAT = "autotune-recording/1"
+FORMAT = "autotune-recording/2"
 """Name of the format."""
 
 SETTINGS = "recording.json"
@@ -25,15 +25,21 @@ INPUTS = "inputs"
 MODELS = "models"
 """The folder of copied models: those that came as bytes, or from a temporary folder."""
 
-CALL = struct.Struct("<IIQQQQQ")
+CALL = struct.Struct("<IIQQQQQQ")
 """A call: number of its shape and one more, flags, thread, begin and end (ns), CPU time of the
-thread at both (ns; 0 where unknown). A call whose first number is 0 was never written."""
+thread at both (ns; 0 where unknown), and the time that the recorder itself took in this thread
+since the last call (ns). A call whose first number is 0 was never written.
+
+A session that opens or closes is a call as well, with the number that its line names."""
 
 CHUNK_CALLS = 1 << 16
 """Calls in one file."""
 
 KINDS = ("run", "run_with_iobinding", "run_async", "run_with_ort_values")
 """Methods of a session; a call's flags hold the number of its method."""
+
+OPENED, CLOSED = len(KINDS), len(KINDS) + 1
+"""The numbers that stand for the opening and the closing of a session."""
 
 FAILED = 1 << 8
 """The flag of a call that raised."""

@@ -1,6 +1,7 @@
 """The study of one model of an application, on the inputs that were recorded."""
 
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,14 +11,14 @@ import numpy as np
 from autotune.applications.options import ApplicationOptions
 from autotune.applications.recording import RecordedSession, Shape
 from autotune.applications.today import today_parameters
-from autotune.deploy.config import TunedConfig
+from autotune.deploy.config import CONFIG, TunedConfig
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, load_samples
 from autotune.facts.generated import one_sample
 from autotune.facts.model import Model
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.results.result import FRONT, Member, StudyResult
-from autotune.results.writing import CACHE, CONFIG, write
+from autotune.results.writing import CACHE, write
 from autotune.space.configuration import Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.session import FIXED_DIMENSIONS, session_config
@@ -190,8 +191,16 @@ def write_samples(chosen: Sequence[Shape], model: Model, folder: Path, seed: int
             sizes = {item.name: item.shape for item in shape.inputs}
             feed = one_sample(model, sizes, seed + turn)
             generated += 1
-        np.savez(folder / f"{number:04d}.npz", **feed)  # type: ignore[arg-type]
+        _write_sample(folder / f"{number:04d}.npz", feed)
     return generated
+
+
+def _write_sample(path: Path, feed: Feed) -> None:
+    """Writes an .npz file; ``numpy.savez`` refuses an array whose name is ``file``."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in feed.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
 
 def _today_file(session: RecordedSession, folder: Path) -> tuple[Path, ...]:
@@ -221,7 +230,9 @@ def _members(result: StudyResult, preparer: Preparer) -> tuple[OwnMember, ...]:
             prepared = preparer.prepare(configuration.graph.to_json())
         except PreparationError:
             continue
-        session = session_config(configuration.session.to_json(), result.dimensions_of(member))
+        session = session_config(
+            configuration.session.to_json(), result.dimensions_of(member), result.breaking
+        )
         members.append(
             OwnMember(
                 label=f"trial {member.trial}", model=prepared.path, session=session, member=member

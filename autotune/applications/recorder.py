@@ -1,72 +1,55 @@
 """The recorder inside an application: writes what its sessions are and what they are called with.
 
-It imports the standard library until the application has imported onnxruntime, and changes nothing
-that the application sees. Calls go to files that are mapped into memory, and everything else is one
-line of text appended to a file, so a process that is killed leaves all that it recorded.
+It imports the standard library until the application has imported onnxruntime, and all that it
+needs at that moment: an application may allow no imports later. Calls go to files that are mapped
+into memory, and everything else is one line of text appended to a file, so a process that is killed
+leaves all that it recorded. What can fail raises; :mod:`autotune.applications.watching` keeps it
+from the application.
 """
 
+import errno
 import fcntl
-import functools
 import itertools
 import json
-import mmap
 import os
 import struct
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from autotune.applications.inputs import (
-    BOUND,
-    Listed,
-    array_of,
-    described_input,
-    patch_binding,
-)
+from autotune.applications.inputs import Listed, array_of, described_input
 from autotune.applications.layout import (
     BUDGET,
     CALL,
     CHUNK_CALLS,
-    FAILED,
+    CLOSED,
     INPUTS,
-    KINDS,
-    LONG_NS,
     MODELS,
+    OPENED,
     Settings,
 )
-from autotune.deploy.hook import when_imported
+from autotune.deploy.hook import guarded, say
+from autotune.deploy.records import to_plain
 
 # The 1st, 2nd, 4th, 8th ... input of a shape are kept, so that they spread over the whole time.
 _MOST_INPUTS = 8
 # Further inputs of a shape leave this share of the room to shapes that come later.
 _SHARE_OF_FURTHER = 0.5
-_ATTRIBUTE = "_autotune_watched"
+# What is remembered of a process stays small, whatever it calls.
+_MOST_SHAPES = 5000
+_MOST_FAULTS = 20
+_COPIED_BYTES = 1 << 20
+_PATIENCE_S = 2.0
 # bound once: they are called for each call of a session
-_thread = threading.get_ident
 _pack_into, _CALL_BYTES = CALL.pack_into, CALL.size
 
 
-def start(folder: str) -> None:
-    """Records this process into `folder` from the moment when it imports onnxruntime."""
-    recorder = Recorder(Path(folder))
-
-    def patch(module: ModuleType) -> None:
-        from autotune.deploy.passed import watch
-
-        recorder.begin(module)
-        watch(module)
-        patch_sessions(module, recorder)
-        os.register_at_fork(after_in_child=recorder.begin_in_child)
-
-    when_imported(patch)
-
-
-class _Watched:
+class Watched:
     """A session that is recorded: its line, and a cell for each shape that it was called with.
 
     A cell holds the shape's number, how often it came, and when its next input is kept. An equal
@@ -74,12 +57,13 @@ class _Watched:
     each request.
     """
 
-    __slots__ = ("cells", "line", "session", "token")
+    __slots__ = ("cells", "events", "line", "session", "token")
 
-    def __init__(self, line: Mapping[str, Any], token: str, session: Any) -> None:
+    def __init__(self, line: Mapping[str, Any]) -> None:
         self.line = line
-        self.token = token
-        self.session = weakref.ref(session)
+        self.token = ""
+        self.events = 0
+        self.session: Any = None
         self.cells: dict[object, list[Any]] = {}
 
     def listed(self, name: str, value: Any) -> Any:
@@ -101,24 +85,48 @@ class Recorder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sessions = itertools.count()
-        self._watched: dict[str, list[_Watched]] = {}
-        self._module: Any = None
+        self._watched: dict[str, list[Watched]] = {}
         self._settings: Any = None
         self._digests: Any = None
+        self.is_broken = False
 
     def _reset(self) -> None:
         self.token = f"{os.getpid()}-{time.monotonic_ns():x}"
         self._shapes = itertools.count()
         self._slots = itertools.count()
-        self._chunks: list[mmap.mmap] = []
-        self._lock = threading.Lock()
-        self._is_broken = False
+        self._chunks: list[Any] = []
+        self._faults: set[str] = set()
+        # a signal handler or the garbage collector may come back in the middle
+        self._lock = threading.RLock()
 
-    def begin(self, module: ModuleType) -> None:
-        """Begins to write, once onnxruntime is there."""
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Keeps other threads out.
+
+        Raises:
+            OSError: they do not come to an end; the recording has ended.
+        """
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            fault = OSError(errno.EDEADLK, os.strerror(errno.EDEADLK))
+            self.give_up(fault)
+            raise fault
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def begin(self) -> None:
+        """Begins to write, once onnxruntime is there.
+
+        Raises:
+            AutotuneError: the folder is no recording any more.
+        """
+        import ctypes  # noqa: F401  # later imports may be forbidden
+        import hashlib  # noqa: F401
+
+        import autotune.facts.feeds  # noqa: F401
         from autotune.deploy.passed import Digests
 
-        self._module = module
         self._digests = Digests()
         self._reset()  # this process may be one of several that were forked meanwhile
         self._settings = Settings.read(self._folder)
@@ -134,39 +142,64 @@ class Recorder:
         self._write_process()
 
     def _write_process(self) -> None:
+        native = sys.modules["onnxruntime.capi.onnxruntime_inference_collection"].__dict__["C"]
         self.write(
             {
                 "kind": "process",
                 "pid": os.getpid(),
                 "parent": os.getppid(),
-                "program": Path(sys.argv[0] if getattr(sys, "argv", None) else "").name,
+                "program": os.path.basename((getattr(sys, "argv", None) or [""])[0]),  # noqa: PTH119
                 "onnxruntime": sys.modules["onnxruntime"].__dict__.get("__version__", ""),
+                "available": native.get_available_providers(),
                 "began_ns": time.monotonic_ns(),
             }
         )
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Appends a line; a disk that is full ends the recording, and the application goes on."""
-        if self._is_broken:
+        if self.is_broken:
             return
+        path = os.path.join(self._folder, f"process-{self.token}.jsonl")  # noqa: PTH118
         try:
             # opened for each line: an application may close descriptors that it does not know
-            with (self._folder / f"process-{self.token}.jsonl").open("ab") as file:
-                file.write(json.dumps(line).encode() + b"\n")
-        except OSError:
-            self._is_broken = True
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(descriptor, json.dumps(line).encode() + b"\n")
+            finally:
+                os.close(descriptor)
+        except OSError as fault:
+            self.give_up(fault)
 
-    def session(self, session: Any, call: Any, sha256: str, *, load_ns: int, held_kib: int) -> None:
-        """Watches a session from now on; writes it unless an equal one is gone."""
+    def give_up(self, fault: OSError) -> None:
+        """Ends the recording of this process, and says so once."""
+        if not self.is_broken:
+            self.is_broken = True
+            say(
+                f"cannot write the recording {self._folder} any more ({fault.strerror}); the "
+                "application goes on without it"
+            )
+
+    def fault(self, fault: Exception) -> None:
+        """Writes why something could not be recorded, each reason once."""
+        reason = f"{type(fault).__name__}: {fault}"[:500]
+        if reason not in self._faults and len(self._faults) < _MOST_FAULTS:
+            self._faults.add(reason)
+            self.write({"kind": "unknown", "reason": reason})
+
+    def digest(self, model: str | bytes) -> str:
+        """Returns the digest of a model."""
+        return str(self._digests.of(model))
+
+    def session(self, session: Any, call: Any, sha256: str, *, load_ns: int, held_kib: int) -> Any:
+        """Returns the record of a new session; writes it unless an equal one is gone."""
         from autotune.deploy.passed import interface_of
-        from autotune.deploy.records import to_plain
 
         is_path = isinstance(call.model, str)
         line = {
             "kind": "session",
             "sha256": sha256,
-            "size_bytes": Path(call.model).stat().st_size if is_path else len(call.model),
-            "path": str(Path(call.model).absolute()) if is_path else "",
+            "size_bytes": os.stat(call.model).st_size if is_path else len(call.model),  # noqa: PTH116
+            "path": os.path.abspath(call.model) if is_path else "",  # noqa: PTH100
             "is_copied": self._copy(call.model, sha256),
             "passed": to_plain(call.passed),
             "providers": session.get_providers(),
@@ -174,17 +207,31 @@ class Recorder:
             "load_ns": load_ns,
             "held_kib": held_kib,
         }
-        with self._lock:
+        with self._exclusive():
             equal = self._watched.setdefault(f"{sha256} {line['passed']} {line['providers']}", [])
             watched = next((item for item in equal if item.session() is None), None)
             if watched is None:
-                line["number"] = next(self._sessions)
-                watched = _Watched(line, self.token, session)
+                watched = Watched({**line, "number": next(self._sessions)})
                 equal.append(watched)
-                self.write(line)
-            else:
-                watched.session = weakref.ref(session)
-        session.__dict__[_ATTRIBUTE] = watched
+            watched.session = weakref.ref(session, guarded(lambda _: self._closed(watched)))
+            self._introduce(watched)
+        return watched
+
+    def _introduce(self, watched: Watched) -> None:
+        """Writes the line of a session, unless this process has written it."""
+        if watched.token != self.token:
+            watched.token, watched.events = self.token, next(self._shapes)
+            self.write({**watched.line, "events": watched.events})
+
+    def _closed(self, watched: Watched) -> None:
+        """Writes that a session is gone; the garbage collector calls it at any moment."""
+        if watched.token == self.token:
+            now = time.monotonic_ns()
+            self.put(watched.events, CLOSED, now, now)
+
+    def opened(self, watched: Watched, began_ns: int, ended_ns: int, own_ns: int) -> None:
+        """Writes that a session was opened."""
+        self.put(watched.events, OPENED, began_ns, ended_ns, own_ns=own_ns)
 
     def _copy(self, model: str | bytes, sha256: str) -> bool:
         """Copies a model that may be gone after the run; returns whether it is in the recording."""
@@ -192,130 +239,155 @@ class Recorder:
         if isinstance(model, str) and not Path(model).absolute().is_relative_to(temporary):
             return False
         copy = self._folder / MODELS / f"{sha256}.onnx"
-        if not copy.exists():
-            part = copy.with_suffix(f".{self.token}")
-            part.write_bytes(model if isinstance(model, bytes) else Path(model).read_bytes())
-            part.replace(copy)
+        part = copy.with_suffix(f".{self.token}")
+        try:
+            if not copy.exists():
+                with part.open("xb") as target:
+                    if isinstance(model, bytes):
+                        target.write(model)
+                    else:
+                        with open(model, "rb") as source:  # noqa: PTH123
+                            while block := source.read(_COPIED_BYTES):
+                                target.write(block)
+                part.replace(copy)
+        except OSError:
+            with suppress(OSError):
+                part.unlink()
+            return False
         return True
 
-    def digest(self, model: str | bytes) -> str:
-        """Returns the digest of a model."""
-        return str(self._digests.of(model))
-
-    def call(
-        self,
-        watched: _Watched,
-        feed: Any,
-        flags: int,
-        began_ns: int,
-        ended_ns: int,
-        cpu_began_ns: int = 0,
-        cpu_ended_ns: int = 0,
-    ) -> None:
-        """Writes a call, and now and then its inputs; never raises.
+    def cell_of(self, watched: Watched, feed: Any, asked: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Returns the cell of a call's shape, and its inputs with their shapes.
 
         Args:
             watched: The session.
             feed: Its inputs by name.
+            asked: The names of the outputs that are asked for, and entries of the run options.
+        """
+        try:
+            key: object = (asked, *feed, *[value.shape for value in feed.values()])
+        except AttributeError:  # lists, which ONNX Runtime takes as well
+            feed = {name: watched.listed(name, value) for name, value in feed.items()}
+            key = (asked, *feed, *[value.shape for value in feed.values()])
+        cell = watched.cells.get(key)
+        if cell is None:
+            cell = self._new_shape(watched, feed, asked, key)
+        return cell, feed
+
+    def _new_shape(
+        self, watched: Watched, feed: Any, asked: tuple[Any, Any], key: object
+    ) -> list[Any]:
+        described = [described_input(name, value) for name, value in feed.items()]
+        if any(callable(getattr(value, "shape", 0)) for value in feed.values()):
+            key = f"{asked} {described}"
+        if key in watched.cells:
+            return watched.cells[key]
+        if len(watched.cells) >= _MOST_SHAPES:
+            raise ValueError(f"a session has more than {_MOST_SHAPES} shapes; others are left out")
+        with self._exclusive():
+            self._introduce(watched)  # it may have been opened before this process was forked
+        cell = [next(self._shapes), 0, 1 if self._settings.keep_inputs else sys.maxsize]
+        outputs, entries = asked
+        self.write(
+            {
+                "kind": "shape",
+                "number": cell[0],
+                "session": watched.line["number"],
+                "inputs": described,
+                "outputs": None if outputs is None else [str(name) for name in outputs],
+                "run_options": dict(entries),
+            }
+        )
+        watched.cells[key] = cell
+        return cell
+
+    def put(
+        self,
+        number: int,
+        flags: int,
+        began_ns: int,
+        ended_ns: int,
+        thread: int = 0,
+        cpu_ns: tuple[int, int] = (0, 0),
+        own_ns: int = 0,
+    ) -> None:
+        """Writes a call.
+
+        Args:
+            number: That of its shape.
             flags: Number of its kind, and whether it failed.
             began_ns: When it began.
             ended_ns: When it ended.
-            cpu_began_ns: The thread's CPU time when it began; 0 where unknown.
-            cpu_ended_ns: The thread's CPU time when it ended; 0 where unknown.
-        """
-        try:
-            try:
-                key: object = (*feed, *[value.shape for value in feed.values()])
-            except AttributeError:  # lists, which ONNX Runtime takes as well
-                feed = {name: watched.listed(name, value) for name, value in feed.items()}
-                key = (*feed, *[value.shape for value in feed.values()])
-            cell = watched.cells.get(key)
-            if cell is None:
-                if flags & FAILED:  # a shape that the model does not take
-                    return
-                cell = self._new_shape(watched, feed, key)
-            cell[1] += 1
-            slot = next(self._slots)
-            try:
-                chunk = self._chunks[slot // CHUNK_CALLS]
-            except IndexError:
-                chunk = self._grow(slot // CHUNK_CALLS)
-            _pack_into(
-                chunk,
-                slot % CHUNK_CALLS * _CALL_BYTES,
-                cell[0] + 1,
-                flags,
-                _thread(),
-                began_ns,
-                ended_ns,
-                cpu_began_ns,
-                cpu_ended_ns,
-            )
-            if cell[1] >= cell[2] and not flags & FAILED:
-                self._keep(cell, feed)
-        except Exception:  # noqa: BLE001  # an input of an unknown kind, or a disk that is full
-            return
+            thread: The thread that called; 0 stands for this one.
+            cpu_ns: The thread's CPU time when it began and when it ended; 0 where unknown.
+            own_ns: Time of the recorder in this thread since the last call.
 
-    def _grow(self, number: int) -> mmap.mmap:
+        Raises:
+            OSError: the disk is full.
+        """
+        slot = next(self._slots)
+        try:
+            chunk = self._chunks[slot // CHUNK_CALLS]
+        except IndexError:
+            chunk = self._grow(slot // CHUNK_CALLS)
+        place = slot % CHUNK_CALLS * _CALL_BYTES
+        caller = thread or threading.get_ident()
+        _pack_into(chunk, place, number + 1, flags, caller, began_ns, ended_ns, *cpu_ns, own_ns)
+
+    def _grow(self, number: int) -> Any:
         """Maps files until there is one of this number, and returns that one.
 
         Raises:
             OSError: the disk is full. The room is reserved before, since writing to a mapped file
                 that has none would end the process.
         """
-        with self._lock:
+        with self._exclusive():
             while len(self._chunks) <= number:
-                if self._is_broken:
-                    raise OSError
+                if self.is_broken:
+                    raise OSError("the recording has ended")
                 name = f"calls-{self.token}-{len(self._chunks)}.bin"
-                size = CHUNK_CALLS * CALL.size
                 try:
-                    with (self._folder / name).open("x+b") as file:
-                        os.posix_fallocate(file.fileno(), 0, size)
-                        self._chunks.append(mmap.mmap(file.fileno(), size))
-                except OSError:
-                    self._is_broken = True
+                    self._chunks.append(_mapped(self._folder / name, CHUNK_CALLS * CALL.size))
+                except OSError as fault:
+                    self.give_up(fault)
                     raise
             return self._chunks[number]
 
-    def _new_shape(self, watched: _Watched, feed: Any, key: object) -> list[Any]:
-        described = [described_input(name, value) for name, value in feed.items()]
-        key = (
-            str(described) if any(callable(getattr(v, "shape", 0)) for v in feed.values()) else key
-        )
-        if key in watched.cells:
-            return watched.cells[key]
-        with self._lock:
-            if watched.token != self.token:  # it was opened before this process was forked
-                self.write(watched.line)
-                watched.token = self.token
-        cell = [next(self._shapes), 0, 1 if self._settings.keep_inputs else sys.maxsize]
-        number = watched.line["number"]
-        self.write({"kind": "shape", "number": cell[0], "session": number, "inputs": described})
-        watched.cells[key] = cell
-        return cell
+    def keep(self, cell: list[Any], feed: Any) -> str:
+        """Keeps the inputs of a call that is about to begin; returns the name of their file.
 
-    def _keep(self, cell: list[Any], feed: Any) -> None:
-        """Keeps the inputs of this call, if there is room for them."""
-        count = cell[1]
+        The name is empty where there is no room for them.
+        """
+        count = cell[1] + 1
         cell[2] = 2 * count if count < 2 ** (_MOST_INPUTS - 1) else sys.maxsize
         arrays = {name: array_of(value) for name, value in feed.items()}
         size = sum(array.nbytes for array in arrays.values())
         share = 1.0 if count == 1 else _SHARE_OF_FURTHER
         if not self._reserve(size, int(share * (self._settings.max_mib << 20))):
             self.write({"kind": "left_out", "shape": cell[0], "size_bytes": size})
-            return
+            return ""
         from autotune.facts.feeds import save_samples
 
         name = f"{self.token}-{cell[0]}-{count}.npz"
         part = self._folder / INPUTS / f"part-{name}"
-        save_samples([arrays], part)
-        part.replace(self._folder / INPUTS / name)
-        self.write({"kind": "input", "shape": cell[0], "file": name})
+        try:
+            save_samples([arrays], part)
+            part.replace(self._folder / INPUTS / name)
+        except OSError as fault:
+            self.give_up(fault)
+            raise
+        return name
+
+    def kept(self, cell: list[Any], name: str, *, is_failed: bool) -> None:
+        """Notes inputs whose call has ended; those of a call that failed are removed."""
+        if is_failed:
+            (self._folder / INPUTS / name).unlink()
+        else:
+            self.write({"kind": "input", "shape": cell[0], "file": name})
 
     def _reserve(self, size_bytes: int, most_bytes: int) -> bool:
         """Takes room for inputs from what all processes of the recording share."""
-        with self._lock, (self._folder / BUDGET).open("r+b") as file:
+        with self._exclusive(), (self._folder / BUDGET).open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)  # until the file is closed
             (used,) = struct.unpack("<Q", file.read(8))
             if used + size_bytes > most_bytes:
@@ -325,142 +397,31 @@ class Recorder:
         return True
 
 
-def patch_sessions(module: ModuleType, recorder: Recorder) -> None:
-    """Lets sessions that are opened from now on, and their calls, be recorded."""
-    kind: Any = module.__dict__["InferenceSession"]
-    kind.__init__ = _recording_open(module, kind.__init__, recorder)
-    for number, name in enumerate(KINDS):
-        if not hasattr(kind, name):
-            continue
-        if name == "run_async":
-            setattr(kind, name, _recording_async(getattr(kind, name), recorder, number))
-        else:
-            takes_binding = name == "run_with_iobinding"
-            wrap = _recording_bound if takes_binding else _recording_run
-            setattr(kind, name, wrap(getattr(kind, name), recorder, number))
-    binding = module.__dict__.get("IOBinding")
-    if binding is not None:
-        patch_binding(binding)
+def _mapped(path: Path, size: int) -> Any:
+    """Returns the bytes of a new file, mapped into memory, of which no descriptor stays open.
 
+    Python's own mmap keeps one (before 3.13), which it closes at a moment when an application that
+    closed it itself may have given the number to a file of its own.
 
-def _recording_open(module: ModuleType, original: Any, recorder: Recorder) -> Any:
-    from autotune.deploy.passed import understand
+    Raises:
+        OSError: the file cannot be made or mapped.
+    """
+    import ctypes
 
-    @functools.wraps(original)
-    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
-        call, sha256 = None, ""
-        try:  # what is passed may change while the session is opened
-            call = understand(module, arguments, named)
-            sha256 = recorder.digest(call.model)
-        except Exception as fault:  # noqa: BLE001  # the application gets ONNX Runtime's own words
-            recorder.write({"kind": "unknown", "reason": f"{type(fault).__name__}: {fault}"[:500]})
-        held_kib = _held_kib()
-        began = time.monotonic_ns()
-        original(self, *arguments, **named)
-        if call is None or not sha256:
-            return
-        try:
-            load_ns = time.monotonic_ns() - began
-            recorder.session(self, call, sha256, load_ns=load_ns, held_kib=held_kib)
-        except Exception as fault:  # noqa: BLE001  # whatever it is, the application has its session
-            recorder.write({"kind": "unknown", "reason": f"{type(fault).__name__}: {fault}"[:500]})
-
-    return __init__
-
-
-def _held_kib() -> int:
-    """Returns the memory that this process holds; 0 where the system does not tell."""
+    system = ctypes.CDLL(None, use_errno=True)
+    system.mmap.restype = ctypes.c_void_p
+    system.mmap.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int),
+        ctypes.c_long,
+    ]
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") >> 10
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-class _LastCall(threading.local):
-    """When the last call of a thread ended."""
-
-    ended = 0
-
-
-_last = _LastCall()
-
-
-def _recording_run(original: Any, recorder: Recorder, kind: int) -> Any:
-    now_ns, cpu_ns, note, last = time.monotonic_ns, time.thread_time_ns, recorder.call, _last
-
-    @functools.wraps(original)
-    def run(self: Any, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
-        watched = self.__dict__.get(_ATTRIBUTE)
-        if watched is None:
-            return original(self, output_names, input_feed, run_options)
-        began = now_ns()
-        cpu_began = cpu_ns() if began - last.ended > LONG_NS else 0
-        try:
-            result = original(self, output_names, input_feed, run_options)
-        except BaseException:
-            note(watched, input_feed, kind | FAILED, began, now_ns(), cpu_began)
-            raise
-        last.ended = ended = now_ns()
-        cpu_ended = cpu_ns() if ended - began > LONG_NS else 0
-        note(watched, input_feed, kind, began, ended, cpu_began, cpu_ended)
-        return result
-
-    if kind == KINDS.index("run_with_ort_values"):
-
-        @functools.wraps(original)
-        def run_with_ort_values(
-            self: Any, output_names: Any, input_dict_ort_values: Any, run_options: Any = None
-        ) -> Any:
-            return run(self, output_names, input_dict_ort_values, run_options)
-
-        return run_with_ort_values
-    return run
-
-
-def _recording_bound(original: Any, recorder: Recorder, kind: int) -> Any:
-    now_ns, cpu_ns = time.monotonic_ns, time.thread_time_ns
-
-    @functools.wraps(original)
-    def run_with_iobinding(self: Any, iobinding: Any, run_options: Any = None) -> Any:
-        watched = self.__dict__.get(_ATTRIBUTE)
-        feed = getattr(iobinding, BOUND, {})
-        if watched is None or feed is None:  # None: the shapes of its inputs are not known
-            return original(self, iobinding, run_options)
-        cpu_began, began = cpu_ns(), now_ns()
-        try:
-            result = original(self, iobinding, run_options)
-        except BaseException:
-            recorder.call(watched, feed, kind | FAILED, began, now_ns(), cpu_began, cpu_ns())
-            raise
-        recorder.call(watched, feed, kind, began, now_ns(), cpu_began, cpu_ns())
-        return result
-
-    return run_with_iobinding
-
-
-def _recording_async(original: Any, recorder: Recorder, kind: int) -> Any:
-    now_ns = time.monotonic_ns
-
-    @functools.wraps(original)
-    def run_async(
-        self: Any,
-        output_names: Any,
-        input_feed: Any,
-        callback: Any,
-        user_data: Any,
-        run_options: Any = None,
-    ) -> Any:
-        watched = self.__dict__.get(_ATTRIBUTE)
-        if watched is None or not callable(callback):
-            return original(self, output_names, input_feed, callback, user_data, run_options)
-        began = now_ns()
-
-        def called(results: Any, user_data: Any, fault: str) -> Any:
-            flags = kind | (FAILED if fault else 0)
-            recorder.call(watched, input_feed, flags, began, now_ns())
-            return callback(results, user_data, fault)
-
-        return original(self, output_names, input_feed, called, user_data, run_options)
-
-    return run_async
+        os.posix_fallocate(descriptor, 0, size)
+        read_write, shared = 3, 1
+        address = system.mmap(None, size, read_write, shared, descriptor, 0)
+        if address == ctypes.c_void_p(-1).value:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(descriptor)
+    return (ctypes.c_char * size).from_address(address)

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from autotune.applications.layout import (
     CALL,
     CHUNK_CALLS,
+    CLOSED,
     END,
     FAILED,
     FORMAT,
     INPUTS,
     KINDS,
     MODELS,
+    OPENED,
     Settings,
 )
 from autotune.deploy.files import (
@@ -52,6 +54,7 @@ _CALLS = np.dtype(
     [
         *(("shape", "<u4"), ("flags", "<u4"), ("thread", "<u8"), ("began_ns", "<u8")),
         *(("ended_ns", "<u8"), ("cpu_began_ns", "<u8"), ("cpu_ended_ns", "<u8")),
+        ("own_ns", "<u8"),
     ]
 )
 assert _CALLS.itemsize == CALL.size
@@ -73,6 +76,7 @@ class _ProcessLine:
     program: Text
     onnxruntime: Text
     began_ns: Whole
+    available: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +95,7 @@ class OpenedSession:
         interface: What it saw of the session.
         load_ns: Time to open it.
         held_kib: What the process held before; 0 where it is not known.
+        events: The number by which its openings and closings are calls.
     """
 
     kind: Text
@@ -104,6 +109,7 @@ class OpenedSession:
     interface: Interface
     load_ns: Whole
     held_kib: Whole = 0
+    events: Whole | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +127,8 @@ class _ShapeLine:
     number: Whole
     session: Whole
     inputs: tuple[InputShape, ...]
+    outputs: tuple[Text, ...] | None = None
+    run_options: Mapping[Text, Text] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +167,8 @@ class Shape:
 
     Attributes:
         inputs: Its inputs.
+        outputs: The outputs that are asked for; None for all.
+        run_options: Entries of the run options, by name.
         files: Inputs that were kept, by the names of their files.
         left_out: How many were not kept because there was no room.
         calls: How often it came.
@@ -166,6 +176,8 @@ class Shape:
     """
 
     inputs: tuple[InputShape, ...]
+    outputs: tuple[str, ...] | None = None
+    run_options: Mapping[str, str] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     left_out: int = 0
     calls: int = 0
@@ -188,16 +200,20 @@ class RecordedSession:
     Attributes:
         name: A name for people and files.
         opened: One of them.
-        shapes: What it was called with.
+        shapes: What it was called with: inputs, and the outputs and run options that it asked for.
         count: How many of them were open at once, added up over all processes.
+        openings: How often it was opened.
+        opening_s: How long that took.
         is_asynchronous: Whether it was called with ``run_async``, which needs two threads at least.
         is_forked: Whether a fork of the process that opened it called it.
     """
 
     name: str
     opened: OpenedSession
-    shapes: dict[tuple[InputShape, ...], Shape] = field(default_factory=dict)
+    shapes: dict[object, Shape] = field(default_factory=dict)
     count: int = 0
+    openings: int = 0
+    opening_s: float = 0.0
     is_asynchronous: bool = False
     is_forked: bool = False
 
@@ -210,6 +226,11 @@ class RecordedSession:
     def seconds(self) -> float:
         """Time of all calls."""
         return sum(shape.seconds for shape in self.shapes.values())
+
+    @property
+    def is_reopened(self) -> bool:
+        """Whether it was opened again after it was closed, such as for each request."""
+        return self.openings > self.count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +245,8 @@ class Process:
         numbers: For each of them the session's number: equal sessions that are open at one time
             have several.
         base_mib: What it held before its first session; 0 where that is unknown.
+        events: Openings and closings in their order, a row each; ``shape`` is the session's number.
+        available: The execution providers that its ONNX Runtime lists.
     """
 
     program: str
@@ -232,6 +255,8 @@ class Process:
     shapes: Sequence[tuple[RecordedSession, Shape]]
     numbers: Sequence[int]
     base_mib: float = 0.0
+    events: NDArray[Any] = field(default_factory=lambda: np.empty(0, _CALLS))
+    available: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,6 +325,54 @@ class Recording:
         return _Reader(folder, settings, end).recording()
 
 
+@dataclass(kw_only=True)
+class _Lines:
+    """What the lines of a process say.
+
+    Attributes:
+        opened: Its sessions by their numbers.
+        shapes: Sessions and shapes by the numbers of the shapes.
+        owners: The sessions' numbers by those of the shapes.
+        events: The sessions' numbers by those of their openings and closings.
+    """
+
+    process: _ProcessLine | None = None
+    base_kib: int = 0
+    opened: dict[int, RecordedSession] = field(default_factory=dict)
+    shapes: dict[int, tuple[RecordedSession, Shape]] = field(default_factory=dict)
+    owners: dict[int, int] = field(default_factory=dict)
+    events: dict[int, int] = field(default_factory=dict)
+
+    def with_calls(self, rows: NDArray[Any]) -> Process:
+        """Returns the process with its calls, which are added to its sessions."""
+        numbers = sorted(self.shapes)
+        calls = _numbered(rows[rows["flags"] < OPENED], numbers)
+        for place, number in enumerate(numbers):
+            own = calls[calls["shape"] == place]
+            session, shape = self.shapes[number]
+            session.is_asynchronous |= bool((own["flags"] == KINDS.index("run_async")).any())
+            shape.calls += len(own)
+            shape.seconds += _seconds(own)
+        known = sorted(self.events)
+        events = _numbered(rows[np.isin(rows["flags"], (OPENED, CLOSED))], known)
+        events["shape"] = np.array([self.events[number] for number in known], int)[events["shape"]]
+        for number, session in self.opened.items():
+            own = events[(events["shape"] == number) & (events["flags"] == OPENED)]
+            session.openings += len(own)
+            session.opening_s += _seconds(own)
+        process = self.process
+        return Process(
+            program="" if process is None else process.program,
+            onnxruntime="" if process is None else process.onnxruntime,
+            calls=calls,
+            shapes=tuple(self.shapes[number] for number in numbers),
+            numbers=tuple(self.owners[number] for number in numbers),
+            base_mib=self.base_kib / 1024,
+            events=events,
+            available=() if process is None else process.available,
+        )
+
+
 class _Reader:
     """Reads the files of all processes, and puts equal sessions together."""
 
@@ -316,61 +389,49 @@ class _Reader:
         files.sort(key=lambda file: file.lstat().st_size, reverse=True)  # small ones did least
         found = map(self._process, files[:_MOST_PROCESSES])
         processes = [process for process in found if process is not None]
+        for session in self._sessions.values():  # a shape of calls that failed has none
+            session.shapes = {key: own for key, own in session.shapes.items() if own.calls}
         return Recording(
             folder=self._folder,
             settings=self._settings,
             end=self._end,
-            processes=tuple(sorted(processes, key=_seconds, reverse=True)),
+            processes=tuple(sorted(processes, key=lambda item: _seconds(item.calls), reverse=True)),
             sessions=tuple(sorted(self._sessions.values(), key=lambda s: -s.seconds)),
             unknown=tuple(dict.fromkeys(self._unknown)),
         )
 
     def _process(self, file: Path) -> Process | None:
-        program, version, base_kib = "", "", 0
-        opened: dict[int, RecordedSession] = {}
-        shapes: dict[int, tuple[RecordedSession, Shape]] = {}
-        owners: dict[int, int] = {}
+        own = _Lines()
         for line in _lines(file):
             match line:
                 case _ProcessLine():
-                    program, version = line.program, line.onnxruntime
+                    own.process = line
                 case OpenedSession():
-                    base_kib = base_kib if opened else line.held_kib
-                    opened[line.number] = self._session(line)
-                case _ShapeLine() if line.session in opened:
-                    session = opened[line.session]
-                    owners[line.number] = line.session
-                    empty = Shape(inputs=line.inputs)
-                    shapes[line.number] = session, session.shapes.setdefault(line.inputs, empty)
-                case _InputLine() if line.shape in shapes:
+                    own.base_kib = own.base_kib if own.opened else line.held_kib
+                    own.opened[line.number] = self._session(line)
+                    if line.events is not None:
+                        own.events[line.events] = line.number
+                case _ShapeLine() if line.session in own.opened:
+                    session = own.opened[line.session]
+                    asked = Shape(
+                        inputs=line.inputs, outputs=line.outputs, run_options=line.run_options
+                    )
+                    key = (line.inputs, line.outputs, tuple(line.run_options.items()))
+                    own.shapes[line.number] = session, session.shapes.setdefault(key, asked)
+                    own.owners[line.number] = line.session
+                case _InputLine() if line.shape in own.shapes:
                     path = self._folder / INPUTS / line.file
                     if is_file(path):
-                        shapes[line.shape][1].files.append(path)
-                case _LeftOutLine() if line.shape in shapes:
-                    shapes[line.shape][1].left_out += 1
+                        own.shapes[line.shape][1].files.append(path)
+                case _LeftOutLine() if line.shape in own.shapes:
+                    own.shapes[line.shape][1].left_out += 1
                 case _UnknownLine():
                     self._unknown.append(line.reason)
                 case _:
                     pass
-        if not opened:
+        if not own.opened:
             return None
-        numbers = sorted(shapes)
-        token = file.stem.removeprefix("process-")
-        calls = _calls(self._folder, token, numbers)
-        for place, number in enumerate(numbers):
-            own = calls[calls["shape"] == place]
-            session, shape = shapes[number]
-            session.is_asynchronous |= bool((own["flags"] == KINDS.index("run_async")).any())
-            shape.calls += len(own)
-            shape.seconds += float((own["ended_ns"] - own["began_ns"]).sum()) / 1e9
-        return Process(
-            program=program,
-            onnxruntime=version,
-            calls=calls,
-            shapes=tuple(shapes[number] for number in numbers),
-            numbers=tuple(owners[number] for number in numbers),
-            base_mib=base_kib / 1024,
-        )
+        return own.with_calls(_rows(self._folder, file.stem.removeprefix("process-")))
 
     def _session(self, line: OpenedSession) -> RecordedSession:
         key = f"{line.sha256} {line.passed} {line.providers}"
@@ -399,8 +460,9 @@ def _stem(line: OpenedSession) -> str:
     return f"model-{line.sha256[:8]}" if stem in _RESERVED else stem
 
 
-def _seconds(process: Process) -> float:
-    return float((process.calls["ended_ns"] - process.calls["began_ns"]).sum())
+def _seconds(rows: NDArray[Any]) -> float:
+    """Returns the time of all rows."""
+    return float((rows["ended_ns"] - rows["began_ns"]).sum()) / 1e9
 
 
 def _lines(file: Path) -> Iterator[Any]:
@@ -430,8 +492,8 @@ def _lines(file: Path) -> Iterator[Any]:
             ) from None
 
 
-def _calls(folder: Path, token: str, numbers: Sequence[int]) -> NDArray[Any]:
-    """Returns the calls of a process by their begin; shapes are places in `numbers`."""
+def _rows(folder: Path, token: str) -> NDArray[Any]:
+    """Returns all that a process wrote as calls and did not fail, in the order of their begin."""
     parts = []
     for number in range(_MOST_CHUNKS):
         path = folder / f"calls-{token}-{number}.bin"
@@ -440,11 +502,14 @@ def _calls(folder: Path, token: str, numbers: Sequence[int]) -> NDArray[Any]:
         with open_file(path, links=False) as file:
             data = file.read(CHUNK_CALLS * CALL.size)
         parts.append(np.frombuffer(data[: len(data) // CALL.size * CALL.size], _CALLS))
-    calls = np.concatenate(parts) if parts else np.empty(0, _CALLS)
-    known = np.isin(calls["shape"].astype(np.int64) - 1, np.asarray(numbers, np.int64))
-    calls = calls[known & (calls["ended_ns"] >= calls["began_ns"]) & (calls["flags"] < FAILED)]
-    calls = calls[np.argsort(calls["began_ns"], kind="stable")].copy()
-    calls["shape"] = np.searchsorted(
-        np.asarray(numbers, np.int64), calls["shape"].astype(np.int64) - 1
-    )
-    return calls
+    rows = np.concatenate(parts) if parts else np.empty(0, _CALLS)
+    rows = rows[(rows["ended_ns"] >= rows["began_ns"]) & (rows["flags"] < FAILED)]
+    return rows[np.argsort(rows["began_ns"], kind="stable")]
+
+
+def _numbered(rows: NDArray[Any], numbers: Sequence[int]) -> NDArray[Any]:
+    """Returns the rows of these numbers, with the places of their numbers."""
+    known = np.isin(rows["shape"].astype(np.int64) - 1, numbers)
+    own = rows[known & (rows["shape"] > 0)].copy()
+    own["shape"] = np.searchsorted(np.asarray(numbers, np.int64), own["shape"].astype(np.int64) - 1)
+    return own

@@ -49,7 +49,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import AutotuneError, CannotMeasureError, DataError, RequestError
 from autotune.facts.model import Model, describe
 from autotune.facts.runtime import runtime
-from autotune.results.writing import write_json
+from autotune.process.durable import write_json
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.locks import exclusive_use
 from autotune.study.progress import OnProgress, Progress
@@ -238,6 +238,7 @@ def _find_tunable(state: _State) -> None:
         try:
             today = today_session(session.opened, runtime().providers)
             model = describe(path)
+            _check_inputs(session, model)
             own = DataFile.of(path)
             if own.sha256 != session.opened.sha256:
                 raise RequestError(f"{path} has changed since it was recorded; record again")
@@ -249,6 +250,21 @@ def _find_tunable(state: _State) -> None:
         else:
             state.reasons[session.name] = "it was never called"
     _check_tunable(state)
+
+
+def _check_inputs(session: RecordedSession, model: Model) -> None:
+    """Refuses a session that is fed what no study of its model feeds.
+
+    Raises:
+        RequestError: the application feeds an input with a default.
+    """
+    names = {tensor.name for tensor in model.inputs}
+    fed = {item.name for shape in session.shapes.values() for item in shape.inputs}
+    if others := sorted(fed - names):
+        raise RequestError(
+            f"the application feeds {', '.join(others)}, for which the model has a default, and no "
+            "study takes such a value from a call"
+        )
 
 
 def _leave(state: _State, name: str, reason: str) -> None:

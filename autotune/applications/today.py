@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from autotune.applications.recording import OpenedSession
 from autotune.deploy.options import ATTRIBUTES, SESSION_ENTRIES, Value
-from autotune.deploy.passed import Passed
+from autotune.deploy.passed import Passed, working
 from autotune.deploy.providers import CPU
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
@@ -31,7 +31,7 @@ def today_session(opened: OpenedSession, available: Sequence[str]) -> SessionCon
     ]
     if unknown:
         raise ConfigError(f"it sets {', '.join(unknown)}, which a config cannot hold")
-    used = dict.fromkeys([*opened.providers, CPU])
+    used = working(opened.providers)
     if lacking := [name for name in used if name not in available]:
         raise ConfigError(
             f"it runs on {', '.join(lacking)}, which this ONNX Runtime lacks; install autotune "

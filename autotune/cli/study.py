@@ -94,6 +94,11 @@ _PROVIDERS = of_search(
 _RUNTIMES = of_search(
     "--runtimes", metavar="NAME", help="Other ONNX Runtimes to search too; see autotune runtimes."
 )
+_SAMPLER = of_search(
+    "--sampler",
+    metavar="NAME",
+    help="Sampler of Optuna instead of ours: tpe, nsga2, nsga3, gp, random, MODULE:CLASS.",
+)
 _TRY = of_search("--try", metavar="FILE.json", help="Measure this configuration first. Repeatable.")
 _OUT = of_search("--out", "-o", metavar="DIR", help="Folder to write to (MODEL.autotune).")
 _SET = of_search(
@@ -132,6 +137,7 @@ def study(
     fix: Annotated[list[parsing.KeyValue] | None, _FIX] = None,
     providers: Annotated[list[str] | None, _PROVIDERS] = None,
     runtimes: Annotated[list[str] | None, _RUNTIMES] = None,
+    sampler: Annotated[str | None, _SAMPLER] = None,
     first: Annotated[list[Path] | None, _TRY] = None,
     out: Annotated[Path | None, _OUT] = None,
     storage: UrlOption = None,

@@ -6,21 +6,34 @@ fit, stay as they were. Standard library until the first session that may be rep
 """
 
 import atexit
-import contextlib
 import functools
+import json
 import os
 import sys
 import threading
-import warnings
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from autotune.deploy.application import CONFIG, ReplacedSession, TunedApplication
 from autotune.deploy.files import is_file
-from autotune.deploy.hook import VERBOSE_VARIABLE, when_imported
-from autotune.deploy.passed import LOGGING, Digests, interface_of, understand, watch
+from autotune.deploy.hook import (
+    REPORT_VARIABLE,
+    VERBOSE_VARIABLE,
+    guarded,
+    say,
+    swallow,
+    when_imported,
+)
+from autotune.deploy.passed import LOGGING, Digests, interface_of, understand, watch, working
+
+# A model of one node, as bytes: x -> Identity -> y, floats of one element.
+_SMALLEST_MODEL = bytes.fromhex(
+    "08083a370a100a017812017922084964656e746974791201675a0f0a0178120a0a08080112040a020801620f0a0179"
+    "120a0a08080112040a02080142040a00100d"
+)
 
 
 def apply(folder: str | os.PathLike[str], *, verbose: bool = False) -> None:
@@ -56,39 +69,133 @@ def start_tuned(folder: str) -> None:
 
 
 class _Application:
-    """The sessions to replace, and what became of them."""
+    """What the sessions of this process become.
 
-    def __init__(self, tuned: TunedApplication, module: ModuleType) -> None:
+    Args:
+        tuned: The tuned application.
+        folder: Its folder.
+        module: The module that defines ``InferenceSession``.
+        original: The constructor of the class, as ONNX Runtime has it.
+        verbose: Whether each session is told.
+    """
+
+    def __init__(
+        self,
+        tuned: TunedApplication,
+        folder: Path,
+        module: ModuleType,
+        original: Any,
+        verbose: bool,
+    ) -> None:
         self.tuned = tuned
+        self.folder = folder
         self.module = module
+        self.original = original
+        self.verbose = verbose
         self.digests = Digests()
         self.sizes = {session.size_bytes for session in tuned.sessions if session.folder}
+        self.has_pool = False
+        self.has_run_methods = False
+        self.loads: dict[str, bool] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Counts anew, in a process that was forked too."""
+        self.lock = threading.RLock()
         self.replaced: Counter[str] = Counter()
         self.kept: Counter[str] = Counter()
-        self.has_pool = False
-        self.lock = threading.Lock()
-        self.has_run_methods = False
+        self.strangers = 0
+
+    def open(self, opened: Any, arguments: tuple[Any, ...], named: Any) -> bool:
+        """Opens a session tuned; returns whether it did. Nothing is left of a failed attempt."""
+        call = understand(self.module, arguments, named)
+        session = self.find(call)
+        if session is None or session.folder is None:
+            return False
+        before = dict(opened.__dict__)  # a subclass may have set attributes already
+        try:
+            _open(self, session, call, opened)
+        except BaseException as fault:
+            opened.__dict__.clear()
+            opened.__dict__.update(before)
+            if isinstance(fault, Exception):
+                swallow(fault)
+                self.keep(session.name, str(fault))
+                return False
+            raise
+        self.replaced[session.name] += 1
+        self.report(session.name, "")
+        return True
+
+    def keep(self, name: str, reason: str) -> None:
+        """Notes why a recorded session stays as it is."""
+        self.kept[f"{name}: {reason}"] += 1
+        self.report(name, reason)
+
+    @guarded
+    def report(self, name: str, reason: str) -> None:
+        """Tells at once what became of a session: a process may be killed before its end."""
+        key = f"{name}: {reason}" if reason else name
+        if (self.kept if reason else self.replaced)[key] > 1:
+            return
+        if self.verbose:
+            what = f"stays as it is: {reason}" if reason else "is opened tuned"
+            say(f"process {os.getpid()}: {name} {what}")
+        if path := os.environ.get(REPORT_VARIABLE):
+            line = json.dumps({"session": name, "reason": reason}).encode() + b"\n"
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, line)
+            finally:
+                os.close(descriptor)
 
     def find(self, call: Any) -> ReplacedSession | None:
         """Returns the session to replace that `call` would open; None if it is no such session."""
         model = call.model
         size = len(model) if isinstance(model, bytes) else Path(model).stat().st_size
-        if size not in self.sizes:  # the size alone rules most other models out
-            return None
-        sha256 = self.digests.of(model)
+        sha256 = self.digests.of(model) if size in self.sizes else ""  # the size rules most out
         own = [item for item in self.tuned.sessions if item.sha256 == sha256]
         if not own:
+            self.strangers += 1
             return None
         alike = [item for item in own if item.passed == call.passed]
-        providers = call.passed.used_providers(self.module.__dict__["C"].get_available_providers())
-        for session in alike:
-            if session.providers == providers:
-                return session if self._has_data(session, model) else None
         reason = "the application passes other options than those recorded"
-        if alike:
-            reason = f"ONNX Runtime uses {', '.join(providers)} here, unlike when it was recorded"
-        self.kept[f"{own[0].name}: {reason}"] += 1
+        for session in alike:
+            reason = self._other_providers(session, call)
+            if not reason:
+                return session if self._has_data(session, model) else None
+        self.keep(own[0].name, reason)
         return None
+
+    def _other_providers(self, session: ReplacedSession, call: Any) -> str:
+        """Returns which other providers than when it was recorded would run nodes here.
+
+        ONNX Runtime lists a provider that was built into it and does not load here, such as CUDA's
+        without a GPU: where the recorded session went without one, it is tried.
+        """
+        available = self.module.__dict__["C"].get_available_providers()
+        there = working(session.providers)
+        here = call.passed.used_providers(available)
+        if call.passed.providers is None:  # ONNX Runtime chooses, as it did then
+            here = tuple(name for name in there if name in available)
+        if missing := [name for name in there if name not in here]:
+            return f"it ran on {', '.join(missing)} when it was recorded, which is not here"
+        if more := [name for name in here if name not in there and self._does_load(name)]:
+            return f"it runs on {', '.join(more)} here, unlike when it was recorded"
+        return ""
+
+    def _does_load(self, provider: str) -> bool:
+        """Returns whether a session gets a provider: a model of one node is opened with it."""
+        if provider not in self.loads:
+            kind = self.module.__dict__["InferenceSession"]
+            probe = object.__new__(kind)
+            try:
+                self.original(probe, _SMALLEST_MODEL, providers=[provider])
+                self.loads[provider] = provider in probe.get_providers()
+            except Exception as fault:  # noqa: BLE001  # ONNX Runtime has many kinds of errors
+                swallow(fault)
+                self.loads[provider] = False
+        return self.loads[provider]
 
     def _has_data(self, session: ReplacedSession, model: str | bytes) -> bool:
         """Returns whether the external data are those of the model that was tuned."""
@@ -102,81 +209,88 @@ class _Application:
                 or path.stat().st_size != item.size_bytes
                 or self.digests.of(str(path)) != item.sha256
             ):
-                self.kept[f"{session.name}: {item.file} is another file than recorded"] += 1
+                self.keep(session.name, f"{item.file} is another file than recorded")
                 return False
         return True
 
-    def say(self) -> None:
-        """Writes what was replaced to stderr."""
-        for name, count in self.replaced.items():
-            sys.stderr.write(f"autotune: {name} ran tuned ({count} session{'s' * (count > 1)})\n")
-        for reason, count in self.kept.items():
-            sys.stderr.write(f"autotune: left as it was ({count} times): {reason}\n")
+    def end(self) -> None:
+        """Says what was replaced; without ``verbose`` only that nothing was, and why."""
+        if self.verbose:
+            for name, count in self.replaced.items():
+                say(f"{name} ran tuned ({count} session{'s' * (count > 1)})")
+            for reason, count in self.kept.items():
+                say(f"left as it was ({count} times): {reason}")
+        elif not self.replaced and (self.kept or self.strangers):
+            say(f"no session ran tuned: {self.why_nothing}")
+
+    @property
+    def why_nothing(self) -> str:
+        """Why no session was replaced."""
         if not self.sizes:
-            sys.stderr.write("autotune: the tuned application replaces no session\n")
-        elif not self.replaced and not self.kept:
-            sys.stderr.write("autotune: no session of this process was recorded\n")
+            return "the study found nothing better than the application's own options"
+        opened = "the application opened other models than those recorded"
+        return next(iter(self.kept), opened)
 
 
 def _patch(tuned: TunedApplication, folder: Path, verbose: bool, module: ModuleType) -> None:
     """Lets sessions that are opened from now on be replaced."""
     watch(module)
-    application = _Application(tuned, module)
-    if verbose:
-        atexit.register(application.say)
     kind: Any = module.__dict__["InferenceSession"]
     original = kind.__init__
+    application = _Application(tuned, folder, module, original, verbose)
+    os.register_at_fork(after_in_child=guarded(application.begin))
+    _at_end(application)
 
     @functools.wraps(original)
     def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
-        call = session = None
+        is_open = False
         try:
-            call = understand(module, arguments, named)
-            session = application.find(call)
-        except Exception:  # noqa: BLE001  # the application gets ONNX Runtime's own words for it
-            session = None
-        if session is None or session.folder is None:
+            is_open = application.open(self, arguments, named)
+        except Exception as fault:  # noqa: BLE001  # the application gets ONNX Runtime's own words
+            swallow(fault)
+        if not is_open:
             original(self, *arguments, **named)
-            return
-        before = dict(self.__dict__)  # a subclass may have set attributes already
-        try:
-            config = folder / session.folder / CONFIG
-            _open(application, session, config, call, original, self)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the application's way is left
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            application.kept[f"{session.name}: {error}"] += 1
-            with contextlib.suppress(Warning):  # `python -W error` would raise it
-                warnings.warn(f"{session.name} runs as before: {error}", stacklevel=2)
-            original(self, *arguments, **named)
-        else:
-            application.replaced[session.name] += 1
 
     kind.__init__ = __init__
 
 
-def _open(
-    application: _Application,
-    session: ReplacedSession,
-    config: Path,
-    call: Any,
-    original: Any,
-    opened: Any,
-) -> None:
-    """Opens `opened` as the config says."""
+def _at_end(application: _Application) -> None:
+    """Lets a process say at its end what was replaced; one of ``multiprocessing`` too."""
+    end = guarded(application.end)
+    atexit.register(end)
+
+    def end_in_worker() -> None:
+        """Of a worker of ``multiprocessing``, whose end runs no functions of atexit."""
+        util: Any = sys.modules.get("multiprocessing.util")
+        if util is not None:  # it forgets what is to be finalized, and then calls these
+            util.register_after_fork(
+                application, lambda _: util.Finalize(None, end, exitpriority=-100)
+            )
+
+    os.register_at_fork(after_in_child=guarded(end_in_worker))
+
+
+def _open(application: _Application, session: ReplacedSession, call: Any, opened: Any) -> None:
+    """Opens `opened` as the session's config says."""
     # onnxruntime is imported completely by now, and the loader needs it
     from autotune.deploy.loader import prepare
     from autotune.deploy.opening import adopt, opening_arguments, use_tuned_runs
     from autotune.errors import ConfigError
 
+    config = application.folder / str(session.folder) / CONFIG
     model, chosen, cache = prepare(config)
     settings, named = opening_arguments(chosen, cache=cache)
     for name in LOGGING:
         if call.settings is not None:
             setattr(settings, name, getattr(call.settings, name))
     _share_pool(application, settings)
-    original(opened, str(model), settings, enable_fallback=0, **named)
-    if not interface_of(opened).shows(session.interface):
+    application.original(opened, str(model), settings, enable_fallback=0, **named)
+    expected = session.interface
+    if expected.overridable is None:  # an earlier autotune wrote it
+        today = object.__new__(type(opened))
+        application.original(today, *call.arguments, **call.named)
+        expected = replace(expected, overridable=interface_of(today).overridable)
+    if not interface_of(opened).shows(expected):
         raise ConfigError("the tuned model has another interface than the recorded one")
     dropped = [name for name, _ in chosen.providers if name not in opened.get_providers()]
     if dropped:

@@ -4,6 +4,9 @@ The class is changed in place, so subclasses, ``isinstance`` and every way to im
 are. The module that defines it is imported before ``import onnxruntime`` returns.
 """
 
+import contextlib
+import functools
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -22,7 +25,10 @@ APPLY_VARIABLE = "AUTOTUNE_APPLY"
 """Environment variable: the folder of the tuned application."""
 
 VERBOSE_VARIABLE = "AUTOTUNE_VERBOSE"
-"""Environment variable: ``1`` lets a process say at its end which sessions were replaced."""
+"""Environment variable: ``1`` lets a process say which sessions were replaced."""
+
+REPORT_VARIABLE = "AUTOTUNE_REPORT"
+"""Environment variable: a file to which each process appends which sessions were replaced."""
 
 
 def when_imported(patch: Callable[[ModuleType], None]) -> None:
@@ -32,6 +38,49 @@ def when_imported(patch: Callable[[ModuleType], None]) -> None:
         patch(module)
     else:
         sys.meta_path.insert(0, _Finder(patch))
+
+
+def say(text: str) -> None:
+    """Writes a line to stderr, where there is one."""
+    with contextlib.suppress(Exception):  # an application may have closed it
+        sys.stderr.write(f"autotune: {text}\n")
+
+
+def swallow(fault: Exception, note: Callable[[Exception], None] | None = None) -> None:
+    """Lets an application go on after a fault of autotune's own.
+
+    Args:
+        fault: The fault.
+        note: Writes it down, as far as that works.
+
+    Raises:
+        Exception: the fault is the application's: its signal handler raised it, such as that of an
+            alarm.
+    """
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = [getattr(handler, "__code__", None) for handler in handlers if callable(handler)]
+    place = fault.__traceback__
+    while place is not None:
+        if place.tb_frame.f_code in codes:
+            raise fault
+        place = place.tb_next
+    if note is not None:
+        with contextlib.suppress(Exception):
+            note(fault)
+
+
+def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that an application may call: a fault of it changes nothing."""
+
+    @functools.wraps(function)
+    def entry(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except Exception as fault:  # noqa: BLE001  # the application goes on
+            swallow(fault)
+            return None
+
+    return entry
 
 
 class _Finder:
@@ -46,20 +95,31 @@ class _Finder:
         """Returns the spec of the module that defines the session class; None for all others."""
         if name != MODULE:
             return None
-        others = [finder for finder in sys.meta_path if finder is not self]
-        specs = (finder.find_spec(name, path, target) for finder in others)
+        # finders of the old style have no find_spec; Python passes them over as well
+        others = [getattr(f, "find_spec", None) for f in sys.meta_path if f is not self]
+        specs = (find(name, path, target) for find in others if find is not None)
         spec = next((spec for spec in specs if spec is not None), None)
+        try:
+            self._patch_when_loaded(spec)
+        except Exception as fault:  # noqa: BLE001  # such as a loader that takes no attribute
+            say(f"onnxruntime stays as it is: {fault}")
+        return spec
+
+    def _patch_when_loaded(self, spec: Any) -> None:
         if spec is None or spec.loader is None:
-            return spec
-        load = spec.loader.exec_module
+            return
+        loader = spec.loader
+        load = loader.exec_module
 
         def load_and_patch(module: ModuleType) -> None:
+            with contextlib.suppress(Exception):  # nothing of the hook stays in the import system
+                del loader.exec_module
+                sys.meta_path.remove(self)
             load(module)
             try:
                 self._patch(module)
-            except Exception as error:  # noqa: BLE001  # the application imports it all the same
-                sys.stderr.write(f"autotune: {MODULE} stays as it is: {error}\n")
+            except Exception as fault:  # noqa: BLE001  # the application imports it all the same
+                swallow(fault)
+                say(f"onnxruntime stays as it is: {fault}")
 
-        # the loader belongs to this spec alone
-        spec.loader.exec_module = load_and_patch  # type: ignore[method-assign]
-        return spec
+        loader.exec_module = load_and_patch  # the loader belongs to this spec alone

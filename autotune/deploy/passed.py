@@ -9,13 +9,14 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from autotune.deploy.options import SESSION_ENTRIES, Value
+from autotune.deploy.hook import swallow
+from autotune.deploy.options import RUN_ENTRIES, SESSION_ENTRIES, Value
 from autotune.deploy.providers import CPU
 from autotune.deploy.records import Text
 
@@ -35,6 +36,11 @@ _FOREIGN_METHODS = (
 )
 _ENTRY = "add_session_config_entry"
 _DIMENSION = "add_free_dimension_override_by_name"
+_RUN_ENTRY, _ADAPTER = "add_run_config_entry", "add_active_adapter"
+ONLY_FETCHES = "only_execute_path_to_fetches"
+"""The attribute of run options that is kept beside their entries."""
+IDLE_PROVIDERS = frozenset({"AzureExecutionProvider"})
+"""Providers that run no node of a model without operators of their own."""
 # How messages are logged changes no answer and no speed.
 LOGGING = ("log_severity_level", "log_verbosity_level", "logid")
 """Attributes of session options that a tuned session takes over from the application."""
@@ -66,9 +72,13 @@ class Passed:
     foreign: tuple[Text, ...]
 
     def used_providers(self, available: Sequence[str]) -> tuple[str, ...]:
-        """Returns the execution providers of the session where ONNX Runtime has these."""
-        named = (item.name for item in self.providers or () if item.name in available)
-        return tuple(dict.fromkeys([*named, CPU]))
+        """Returns the execution providers that may run nodes where ONNX Runtime has these."""
+        return working([item.name for item in self.providers or () if item.name in available])
+
+
+def working(providers: Sequence[str]) -> tuple[str, ...]:
+    """Returns those of a session's providers that may run its nodes, the CPU's in any case."""
+    return tuple(dict.fromkeys([*(p for p in providers if p not in IDLE_PROVIDERS), CPU]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,45 +88,75 @@ class Call:
     Attributes:
         settings: The session options; None where there are none.
         has_fallback: Whether a run that an execution provider cannot do is tried on the CPU.
+        arguments: All of them as they were passed.
+        named: The same of those that were named.
     """
 
     model: str | bytes
     settings: Any
     passed: Passed
     has_fallback: bool = True
+    arguments: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
 
 
-# What was added to session options, by the options.
+# What was added to session options and run options, by the options.
 _notes: Any = WeakKeyDictionary()
 
 
-@functools.cache  # the class is changed once
+@functools.cache  # the classes are changed once
 def watch(module: ModuleType) -> None:
-    """Remembers from now on what is added to session options; `module` defines the sessions."""
-    kind = module.C.SessionOptions
-    original = kind.__init__
-
-    @functools.wraps(original)
-    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
-        original(self, *arguments, **named)
-        with contextlib.suppress(TypeError):
-            _notes[self] = []
-
-    kind.__init__ = __init__
-    for name in (_ENTRY, _DIMENSION, *_FOREIGN_METHODS):
-        if hasattr(kind, name):
-            setattr(kind, name, _noting(name, getattr(kind, name)))
+    """Remembers from now on what is added to options; `module` defines the sessions."""
+    noted = {
+        "SessionOptions": (_ENTRY, _DIMENSION, *_FOREIGN_METHODS),
+        "RunOptions": (_RUN_ENTRY, _ADAPTER),
+    }
+    for name, methods in noted.items():
+        kind = getattr(module.C, name, None)
+        if kind is None:
+            continue
+        kind.__init__ = _noting("", kind.__init__)
+        for method in methods:
+            if hasattr(kind, method):
+                setattr(kind, method, _noting(method, getattr(kind, method)))
 
 
 def _noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(self: Any, *arguments: Any, **named: Any) -> Any:
         result = original(self, *arguments, **named)
-        with contextlib.suppress(TypeError):
-            _notes.setdefault(self, [None]).append((name, (*arguments, *named.values())))
+        try:
+            _note(self, name, (*arguments, *named.values()))
+        except Exception as fault:  # noqa: BLE001  # the application's options are as it wants them
+            swallow(fault)
         return result
 
     return method
+
+
+def _note(options: Any, method: str, values: tuple[Any, ...]) -> None:
+    """Remembers what was added to options by a method; no name stands for new ones."""
+    if not method:
+        _notes[options] = []
+    else:
+        _notes.setdefault(options, [None]).append((method, values))
+
+
+def run_entries(options: Any) -> dict[str, str]:
+    """Returns what an application sets in run options, by names of ONNX Runtime's."""
+    if options is None:
+        return {}
+    entries = {}
+    notes = _notes.get(options, [None])
+    for method, values in filter(None, notes):
+        entries[str(values[0]) if method == _RUN_ENTRY else method] = str(values[-1])
+    if None in notes:  # made before anything was remembered
+        for name in RUN_ENTRIES:
+            with contextlib.suppress(RuntimeError):
+                entries[name] = str(options.get_run_config_entry(name))
+    if options.only_execute_path_to_fetches:
+        entries[ONLY_FETCHES] = "1"
+    return entries
 
 
 def understand(module: ModuleType, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Call:
@@ -138,6 +178,8 @@ def understand(module: ModuleType, arguments: tuple[Any, ...], named: Mapping[st
         settings=settings,
         passed=passed,
         has_fallback=has_fallback,
+        arguments=arguments,
+        named=named,
     )
 
 
@@ -243,18 +285,22 @@ class Interface:
         inputs: Name, type and sizes of each input, open ones as ``?``.
         outputs: The same of each output.
         metadata: Digests of the model's own metadata, by the name of each entry.
+        overridable: Inputs with a default, which an application may feed; None where an earlier
+            autotune did not look.
     """
 
     inputs: tuple[Text, ...]
     outputs: tuple[Text, ...]
     metadata: Mapping[str, Text]
+    overridable: tuple[Text, ...] | None = None
 
     def shows(self, expected: "Interface") -> bool:
         """Returns whether an application sees all that it expects; tools add metadata of theirs."""
-        return (self.inputs, self.outputs) == (
-            expected.inputs,
-            expected.outputs,
-        ) and self.metadata.items() >= expected.metadata.items()
+        return (
+            (self.inputs, self.outputs) == (expected.inputs, expected.outputs)
+            and self.metadata.items() >= expected.metadata.items()
+            and set(self.overridable or ()) >= set(expected.overridable or ())
+        )
 
 
 def interface_of(session: Any) -> Interface:
@@ -272,6 +318,7 @@ def interface_of(session: Any) -> Interface:
         inputs=_described(session.get_inputs()),
         outputs=_described(session.get_outputs()),
         metadata=metadata,
+        overridable=_described(session.get_overridable_initializers()),
     )
 
 

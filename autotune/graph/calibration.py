@@ -58,7 +58,8 @@ def activation_ranges(path: Path, samples: Sequence[Feed], method: str) -> Range
 
     is_minmax = method == _MINMAX
     not_finite: set[str] = set()
-    with silent_tools(), _finite_alone(not_finite), tempfile.TemporaryDirectory() as folder:
+    narrow: Ranges = {}
+    with silent_tools(), _any_values(not_finite, narrow), tempfile.TemporaryDirectory() as folder:
         calibrator = create_calibrator(
             path,
             quantisable_types(),
@@ -69,17 +70,20 @@ def activation_ranges(path: Path, samples: Sequence[Feed], method: str) -> Range
         )
         for group in _groups(samples, method):
             calibrator.collect_data(CalibrationReader(group))
-        ranges = _as_records(calibrator.compute_data())
+        ranges = _as_records(calibrator.compute_data()) | narrow
     return _marked(not_finite, ranges)
 
 
 @contextlib.contextmanager
-def _finite_alone(not_finite: set[str]) -> Iterator[None]:
-    """Lets the tools make histograms of tensors with infinite values, and of changing shapes.
+def _any_values(not_finite: set[str], narrow: Ranges) -> Iterator[None]:
+    """Lets the tools make histograms of any tensors.
 
-    A mask adds minus infinity to what attention must not see, and the shape of a tensor may depend
-    on the values of the inputs. The tools fail with both. The names of tensors with values that are
-    not finite are added to `not_finite`.
+    They fail with infinite values, such as a mask adds to what attention must not see, with shapes
+    that depend on the values of the inputs, and with values that differ in their last digits alone.
+
+    Args:
+        not_finite: Names of tensors with values that are not finite are added.
+        narrow: The extremes of tensors that no histogram holds are added.
     """
     from onnxruntime.quantization.calibrate import HistogramCollector
 
@@ -93,7 +97,11 @@ def _finite_alone(not_finite: set[str]) -> Iterator[None]:
             if len(finite) < len(values):
                 not_finite.add(name)
             kept = finite if len(finite) else np.zeros(1, values.dtype)
-            original(collector, {name: kept})
+            try:
+                original(collector, {name: kept})
+            except ValueError:  # there are fewer numbers between its extremes than bins
+                _, low, high = narrow.get(name, _record(kept[0], kept[0]))
+                narrow[name] = _record(min(low, kept.min()), max(high, kept.max()))
 
     with patch.object(HistogramCollector, "collect", collect):
         yield

@@ -1,6 +1,6 @@
 """How far the outputs of two models are apart."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ def largest_distance(
 ) -> float:
     """Returns the largest distance of an output; infinite if the model does not run.
 
+    It is infinite as well where no sample gives an output that can be compared.
+
     Args:
         expected: The outputs for each sample, from :func:`exact_outputs`.
     """
@@ -39,24 +41,41 @@ def largest_distance(
         actual = exact_outputs(path, samples)
     except Exception:  # noqa: BLE001  # some mixtures of precisions are no valid model
         return np.inf
-    return max(map(output_distance, expected, actual), default=0.0)
+    distances = list(map(output_distance, expected, actual))
+    return max((d for d in distances if d is not None), default=np.inf)
 
 
-def output_distance(expected: Sequence[Any], actual: Sequence[Any]) -> float:
+def output_distance(expected: Sequence[Any], actual: Sequence[Any]) -> float | None:
     """Returns the largest distance of an output of one run: of floats the relative L2 distance.
 
     Of other types it is the share of elements that differ. Values that are not finite in both count
-    as equal, and an output of another shape is as far off as one without any relation (1).
+    as equal, and an output of another shape is as far off as one without any relation (1). None
+    where there is nothing to compare, because no output has an element.
     """
-    pairs = zip(expected, actual, strict=True)
-    return max((_distance(x, y) for x, y in pairs if isinstance(x, np.ndarray)), default=0.0)
+    pairs = list(zip(_arrays(expected), _arrays(actual), strict=False))
+    if len(list(_arrays(expected))) != len(list(_arrays(actual))):
+        return np.inf
+    return max((_distance(x, y) for x, y in pairs if x.size or y.size), default=None)
+
+
+def _arrays(output: Any) -> Iterator[NDArray[Any]]:
+    """Yields the arrays of outputs, those in sequences and maps too."""
+    if isinstance(output, Mapping):
+        output = [item for pair in sorted(output.items()) for item in pair]
+    if isinstance(output, Sequence) and not isinstance(output, str):
+        for item in output:
+            yield from _arrays(item)
+    elif output is not None:
+        yield np.asarray(output)
 
 
 def _distance(expected: NDArray[Any], actual: NDArray[Any]) -> float:
+    if expected.dtype != actual.dtype:
+        return np.inf
     if expected.shape != actual.shape:
         return 1.0
     if expected.dtype.kind != "f":
-        return float(np.mean(expected != actual)) if expected.size else 0.0
+        return float(np.mean(expected != actual))
     finite = np.isfinite(expected)
     if not np.array_equal(finite, np.isfinite(actual)):
         return np.inf

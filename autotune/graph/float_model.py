@@ -1,35 +1,21 @@
 """The float model that a precision quantises, with its ranges and rankings, each made once."""
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import version_converter
 
 from autotune.facts.feeds import Feed
 from autotune.facts.graphs import operator_of
 from autotune.graph import by_time, calibration, sensitivity, smoothing
 from autotune.graph.by_time import Quantise, Slow
 from autotune.graph.calibration import Ranges
-from autotune.graph.distance import open_exactly
-from autotune.graph.entries import OFF, StepRefusedError
+from autotune.graph.entries import OFF
 from autotune.graph.intermediates import Intermediates
-from autotune.graph.model_file import LARGEST_PROTO_BYTES, size_with_data, write_optimised
-
-# The first opset with a scale for each channel, and with QDQ around most operators.
-_QDQ_OPSET = 13
-# What ONNX Runtime calls the types of tensors that decide on how nodes are quantised.
-_ELEMENT_TYPES = {
-    "tensor(float)": onnx.TensorProto.FLOAT,
-    "tensor(float16)": onnx.TensorProto.FLOAT16,
-    "tensor(int64)": onnx.TensorProto.INT64,
-    "tensor(int32)": onnx.TensorProto.INT32,
-    "tensor(bool)": onnx.TensorProto.BOOL,
-}
+from autotune.graph.ready_model import make_ready, original_names
 
 
 class FloatModel:
@@ -54,8 +40,16 @@ class FloatModel:
         Raises:
             StepRefusedError: it cannot be made ready.
         """
-        path = shared.file("ready.onnx", partial(ready_to_quantise, source))
-        return cls(path, "ready", samples, shared)
+        path = shared.file("ready.onnx", lambda path: make_ready(source, path, samples))
+        names = original_names(onnx.load(path))
+        neutral = {name: own for own, name in names.items()}
+        renamed = [{neutral.get(n, n): array for n, array in feed.items()} for feed in samples]
+        return cls(path, "ready", renamed, shared)
+
+    @property
+    def samples(self) -> Sequence[Feed]:
+        """The calibration samples, by the names that its inputs have."""
+        return self._samples
 
     def load(self) -> onnx.ModelProto:
         """Returns the model, its weights in memory."""
@@ -138,64 +132,3 @@ class FloatModel:
 def added_products(model: onnx.ModelProto) -> list[str]:
     """Returns the nodes that smoothing added: rounding what they take would undo it."""
     return [node.name for node in model.graph.node if node.doc_string == smoothing.MARK]
-
-
-def ready_to_quantise(source: Path, path: Path) -> None:
-    """Writes the model with shapes inferred, constants folded, a recent opset and named nodes.
-
-    Raises:
-        StepRefusedError: it is too large, or its opset cannot be raised.
-    """
-    if size_with_data(source) > LARGEST_PROTO_BYTES:
-        raise StepRefusedError("ONNX Runtime's tools cannot quantise a model over 2 GiB")
-    model = onnx.load(source)
-    opset = max(item.version for item in model.opset_import if item.domain in {"", "ai.onnx"})
-    if opset < _QDQ_OPSET:
-        try:
-            model = version_converter.convert_version(model, _QDQ_OPSET)
-        except Exception as error:
-            raise StepRefusedError(f"opset {opset} cannot be raised to {_QDQ_OPSET}") from error
-    onnx.save(model, path)
-    # ONNX Runtime's own quant_pre_process drops what it optimised without symbolic shapes (to 1.30)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        optimised = Path(folder) / path.name
-        try:
-            write_optimised(path, optimised, "ORT_ENABLE_BASIC")
-            model = onnx.shape_inference.infer_shapes(onnx.load(optimised))
-        except MemoryError:  # another time it may go well
-            raise
-        # it fails on some models that can be quantised; a disk that is full fails here again
-        except Exception:  # noqa: BLE001
-            model = onnx.load(path)
-    sensitivity.name_nodes(model)
-    _add_types(model)
-    onnx.save(model, path)
-
-
-def _add_types(model: onnx.ModelProto) -> None:
-    """Adds the types of tensors that shape inference does not know.
-
-    It stops at ONNX Runtime's own operators, which passes write. The quantisation tools refuse a
-    matrix product whose input has no type, and calibration passes such tensors over.
-    """
-    graph = model.graph
-    known = {item.name for item in (*graph.input, *graph.output, *graph.value_info)}
-    names = [name for node in graph.node for name in node.output if name and name not in known]
-    if not names:
-        return
-    own_outputs = len(graph.output)
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    try:
-        outputs = open_exactly(model.SerializeToString()).get_outputs()
-    except MemoryError:  # another time it may go well
-        raise
-    except Exception:  # noqa: BLE001  # the tools do without, or say what they need
-        return
-    finally:
-        del graph.output[own_outputs:]
-    types = {item.name: _ELEMENT_TYPES.get(item.type) for item in outputs}
-    graph.value_info.extend(
-        onnx.helper.make_tensor_value_info(name, kind, None)
-        for name in names
-        if (kind := types[name]) is not None
-    )

@@ -16,15 +16,30 @@ import onnx
 from onnx import numpy_helper
 
 from autotune.facts.feeds import Feed
-from autotune.facts.graphs import RUNTIME_DOMAIN, all_nodes, operator_of
+from autotune.facts.graphs import (
+    ONNX_DOMAINS,
+    RUNTIME_DOMAIN,
+    all_graphs,
+    all_nodes,
+    operator_of,
+    taken_by,
+)
 from autotune.facts.weights import embedding_nodes
 from autotune.graph import sensitivity
-from autotune.graph.by_time import Quantise, Slow
+from autotune.graph.by_time import PRODUCTS, Quantise, Slow
 from autotune.graph.calibration import Ranges, quantisable_types
-from autotune.graph.entries import AS_PRECISION, OFF, OPERATOR_GROUPS, StepRefusedError
+from autotune.graph.dead_products import proven_constants
+from autotune.graph.entries import (
+    AS_PRECISION,
+    OFF,
+    OPERATOR_GROUPS,
+    StepRefusedError,
+    UnfitModelError,
+)
 from autotune.graph.float_model import FloatModel, added_products
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import remove_unused
+from autotune.graph.ready_model import give_names, original_names
 from autotune.graph.silence import silent_tools
 
 # A convolution that is quantised at run time is slower than one in float.
@@ -34,6 +49,8 @@ _DYNAMIC_RESULTS = frozenset(
 )
 _MATRIX_PRODUCTS = OPERATOR_GROUPS["matmul"].types
 _MATRIX_RANK = 2
+# A part whose range is so much smaller than another one's keeps fewer than four bits of eight.
+_UNEQUAL = 16.0
 # Larger constants that nodes share are tables, and a copy of one takes memory.
 _MOST_COPIED = 1 << 16
 
@@ -103,8 +120,10 @@ def static(
     """
     how = StaticOptions(**options)
     ready = FloatModel.ready(source, samples, shared or Intermediates())
+    if not sensitivity.quantisable(ready.load()):
+        raise UnfitModelError("there is no node with a constant weight to quantise")
     if not sensitivity.quantisable(ready.load(), how.weighted_types):
-        raise StepRefusedError("there is no node with a constant weight to quantise")
+        raise StepRefusedError("there is no node of these types with a constant weight")
     adjusted = ready.smoothed(how.smoothing)
     model = adjusted.load()
     ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
@@ -121,7 +140,9 @@ def static(
             else "there is no node left that can be quantised"
         )
     excluded = [*in_float, *_embeddings_apart(model, how.embeddings)]
+    names = original_names(model)
     _quantise_statically(model, target, ranges, excluded, how)
+    give_names(target, names)
 
 
 def _slow(ready: FloatModel, ranges: Ranges, how: StaticOptions) -> Slow:
@@ -136,7 +157,9 @@ def _slow(ready: FloatModel, ranges: Ranges, how: StaticOptions) -> Slow:
 def _unfit(model: onnx.ModelProto, ranges: Ranges, how: StaticOptions) -> list[str]:
     """Returns the names of the nodes that cannot be quantised so."""
     return [
+        *foreign_nodes(model),
         *_nodes_without_range(model, ranges),
+        *_unequal_joins(model, ranges),
         *(_stacked_products(model) if how.per_channel else []),
     ]
 
@@ -175,12 +198,13 @@ def _nodes_without_range(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
 
     Such are the sums with a mask of minus infinity. And where a tensor had one value alone in all
     samples, its range says nothing of other samples: what a mask without padding adds is 0, and
-    rounded to that range it hides no padding.
+    rounded to that range it hides no padding. What has one value for every input keeps it.
     """
+    proven = proven_constants(model.graph)
     endless = {
         name
         for name, (_, low, high) in ranges.items()
-        if not _are_finite(low, high) or np.array_equal(low, high)
+        if not _are_finite(low, high) or (np.array_equal(low, high) and name not in proven)
     }
     endless |= {
         item.name
@@ -192,6 +216,52 @@ def _nodes_without_range(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
         for node in model.graph.node
         if not endless.isdisjoint((*node.input, *node.output))
     ]
+
+
+def foreign_nodes(model: onnx.ModelProto) -> list[str]:
+    """Returns the names of nodes whose type the tools take for another operator of that name."""
+    known = (*ONNX_DOMAINS, RUNTIME_DOMAIN)
+    return [
+        node.name
+        for node in all_nodes(model.graph)
+        if node.domain not in known or operator_of(node) == "Attention"
+    ]
+
+
+def _unequal_joins(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
+    """Returns the names of the nodes that join parts of very unequal ranges into outputs.
+
+    A detector joins boxes in pixels with scores up to 1: eight bits for both leave the scores no
+    digit. What follows such a Concat up to the outputs takes floats as well. Where a product takes
+    the joined tensor, it is one of features, whose parts a product weighs.
+    """
+    graph = model.graph
+    sizes = {
+        name: max(abs(float(np.min(low))), abs(float(np.max(high))))
+        for name, (_, low, high) in ranges.items()
+        if _are_finite(low, high)
+    }
+    takers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in taken_by(node):
+            takers.setdefault(name, []).append(node)
+    apart: dict[str, None] = {}
+    for node in graph.node:
+        given = [sizes[name] for name in node.input if sizes.get(name)]
+        if operator_of(node) != "Concat" or max(given, default=0) < _UNEQUAL * min(
+            given, default=1
+        ):
+            continue
+        tail = {node.name: node}
+        pending = [node]
+        while pending:
+            for taker in (t for name in pending.pop().output for t in takers.get(name, ())):
+                if taker.name not in tail:
+                    tail[taker.name] = taker
+                    pending.append(taker)
+        if PRODUCTS.isdisjoint(map(operator_of, tail.values())):
+            apart.update(dict.fromkeys(tail))
+    return list(apart)
 
 
 def _are_finite(*values: Any) -> bool:
@@ -297,6 +367,19 @@ def _read_unrounded(model: onnx.ModelProto, names: Sequence[str]) -> None:
     remove_unused(model.graph, ("DequantizeLinear", "QuantizeLinear"))
 
 
+def _bare(model: onnx.ModelProto) -> list[str]:
+    """Returns the names of LSTM nodes whose weights are no constants of their own graph.
+
+    The tool looks for them there alone.
+    """
+    names = []
+    for graph in all_graphs(model.graph):
+        constants = {item.name for item in graph.initializer}
+        lstms = [node for node in graph.node if operator_of(node) == "LSTM"]
+        names += [node.name for node in lstms if not constants.issuperset(node.input[1:3])]
+    return names
+
+
 def dynamic(
     source: Path,
     target: Path,
@@ -324,7 +407,8 @@ def dynamic(
     model = adjusted.load()
     excluded = _stacked_products(model) if per_channel else []
     excluded += adjusted.most_sensitive(_MATRIX_PRODUCTS, kept_in_float, excluded)
-    excluded += _embeddings_apart(model, embeddings)
+    excluded += [*_embeddings_apart(model, embeddings), *foreign_nodes(model), *_bare(model)]
+    names = original_names(model)
     copy = target.with_name("float.onnx")
     onnx.save(model, copy)
     with silent_tools():
@@ -344,6 +428,8 @@ def dynamic(
             },
         )
     copy.unlink()
+    give_names(target, names)
     written = onnx.load(target, load_external_data=False).graph
     if _DYNAMIC_RESULTS.isdisjoint(operator_of(node) for node in all_nodes(written)):
-        raise StepRefusedError("there is no matrix product or LSTM to quantise")
+        error = StepRefusedError if excluded else UnfitModelError
+        raise error("there is no matrix product or LSTM to quantise")

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import onnx
 
-from autotune.facts.graphs import taken_by
 from autotune.graph.entries import StepRefusedError
-from autotune.graph.model_file import refill, save
+from autotune.graph.model_file import remove_unneeded, save
 
 
 def keep(source: Path, target: Path, *, outputs: str) -> None:
@@ -24,20 +23,5 @@ def keep(source: Path, target: Path, *, outputs: str) -> None:
         raise StepRefusedError(f"the model has not all of the outputs {', '.join(names)}")
     del model.graph.output[:]
     model.graph.output.extend(kept)
-    _remove_unused(model.graph)
+    remove_unneeded(model.graph)
     save(model, target)
-
-
-def _remove_unused(graph: onnx.GraphProto) -> None:
-    """Removes the nodes and weights on which no output depends."""
-    needed = {item.name for item in graph.output}
-    defaults = {item.name for item in graph.input}  # an input without its default must be fed
-    nodes = []
-    for node in reversed(graph.node):  # every node stands behind those that it takes from
-        if not needed.isdisjoint(filter(None, node.output)):
-            nodes.append(node)
-            needed |= taken_by(node)
-    weights = [item for item in graph.initializer if item.name in needed | defaults]
-    nodes.reverse()
-    refill(graph.node, nodes)
-    refill(graph.initializer, weights)

@@ -101,6 +101,21 @@ def remove_unused_weights(graph: onnx.GraphProto) -> None:
         graph.initializer.remove(item)
 
 
+def remove_unneeded(graph: onnx.GraphProto) -> None:
+    """Removes the nodes and weights of a graph in order on which no output depends."""
+    needed = {item.name for item in graph.output}
+    defaults = {item.name for item in graph.input}  # an input without its default must be fed
+    nodes = []
+    for node in reversed(graph.node):
+        if not needed.isdisjoint(filter(None, node.output)):
+            nodes.append(node)
+            needed |= taken_by(node)
+    weights = [item for item in graph.initializer if item.name in needed | defaults]
+    nodes.reverse()
+    refill(graph.node, nodes)
+    refill(graph.initializer, weights)
+
+
 def refill(field: Any, items: Sequence[Any]) -> None:
     """Makes a repeated field of a message hold these items, which may be some of its own."""
     copies = [type(item).FromString(item.SerializeToString()) for item in items]
@@ -129,8 +144,28 @@ def make_plain(source: Path) -> None:
         model = _inlined(model)
     for graph in all_graphs(model.graph):
         changed |= _sort(graph)
+    changed |= _copy_constant_outputs(model.graph)
     if to_initializers(model) or changed:
         source.write_bytes(model.SerializeToString())
+
+
+def _copy_constant_outputs(graph: onnx.GraphProto) -> bool:
+    """Makes a weight that is an output too a copy; returns whether there was one.
+
+    Tools that change the weight would change the output, or define it twice.
+    """
+    fed = {item.name for item in graph.input}
+    names = {item.name for item in graph.output} - fed
+    weights = [item for item in graph.initializer if item.name in names]
+    known = {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
+    for weight in weights:
+        output = weight.name
+        while weight.name in known | names:
+            weight.name += "_"
+        for node in all_nodes(graph):
+            node.input[:] = [weight.name if name == output else name for name in node.input]
+        graph.node.append(onnx.helper.make_node("Identity", [weight.name], [output]))
+    return bool(weights)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -10,6 +10,7 @@ from autotune.facts.graphs import all_nodes, operator_of
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.float_model import FloatModel
 from autotune.graph.intermediates import Intermediates
+from autotune.graph.ready_model import give_names, original_names
 from autotune.graph.silence import silent_tools
 
 
@@ -27,17 +28,19 @@ def quantise(
     """
     import nncf
 
-    model = FloatModel.ready(source, samples, shared or Intermediates()).load()
+    ready = FloatModel.ready(source, samples, shared or Intermediates())
+    model = ready.load()
     types = [operator_of(node) for node in all_nodes(model.graph)]
     # attention needs smoothing and leaves more in float
     is_transformer = types.count("MatMul") > types.count("Conv")
     with silent_tools():
         quantised = nncf.quantize(
             model,
-            nncf.Dataset([dict(feed) for feed in samples]),
+            nncf.Dataset([dict(feed) for feed in ready.samples]),
             subset_size=len(samples),
             model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
         )
     if not any(operator_of(node) == "QuantizeLinear" for node in all_nodes(quantised.graph)):
         raise StepRefusedError("NNCF quantises none of its nodes")
     onnx.save(quantised, target)
+    give_names(target, original_names(model))

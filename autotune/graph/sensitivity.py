@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.facts.feeds import Feed
-from autotune.facts.graphs import operator_of
+from autotune.facts.graphs import all_nodes, operator_name, operator_of
 from autotune.graph.distance import open_exactly, output_distance
+from autotune.graph.entries import StepRefusedError
 from autotune.graph.intermediates import Intermediates
 
 Array = NDArray[Any]
@@ -134,11 +135,11 @@ class QuantisableNode:
 
 
 def name_nodes(model: onnx.ModelProto) -> None:
-    """Gives each node of the main graph that has no name of its own one."""
+    """Gives each node that has no name of its own one, those in branches and bodies too."""
     taken: set[str] = set()
-    for i, node in enumerate(model.graph.node):
+    for i, node in enumerate(all_nodes(model.graph)):
         if not node.name or node.name in taken:
-            node.name = f"{operator_of(node)}_{i}"
+            node.name = f"{operator_name(node)}_{i}"
             while node.name in taken:
                 node.name += "_"
         taken.add(node.name)
@@ -249,10 +250,15 @@ def node_errors(
     sample_count, node_count = _affordable(len(ranked_nodes), len(samples), sum(operations))
     order = sorted(numbers, key=lambda name: operations[numbers[name]])
     errors = dict.fromkeys(order[:node_count], 0.0)
+    is_compared = False
     for feed in samples[:sample_count]:
         exact = switched.run(feed, _NOTHING)
         for name in errors:
-            errors[name] += output_distance(exact, switched.run(feed, numbers[name])) ** 2
+            distance = output_distance(exact, switched.run(feed, numbers[name]))
+            is_compared |= distance is not None
+            errors[name] += (distance or 0.0) ** 2
+    if not is_compared:
+        raise StepRefusedError("nodes cannot be ranked by outputs without an element")
     counts = {name: float(operations[numbers[name]]) for name in errors}
     return NodeErrors(errors, counts, order[node_count:])._asdict()
 

@@ -6,6 +6,9 @@ sides down, alternating cancels it. Where they slow one side alone, it does not:
 one thread hardly feels a neighbour that halves the baseline's speed. So the baseline is the sensor
 as well: the configuration has its time slices while the baseline runs as fast as it does on a quiet
 machine. The project's docs have the figures, and ``benchmarks/noise.py`` makes them.
+
+What runs on a device feels no neighbour of the processor, which the baseline runs on. So its time
+slices follow each other, and are compared with the baseline's time on a quiet machine.
 """
 
 import itertools
@@ -23,7 +26,7 @@ from autotune.deploy import cgroups
 from autotune.deploy.config import Interval
 from autotune.measure.clients import Burst
 from autotune.measure.other_programs import are_busy, busy_s
-from autotune.measure.outcome import Effort, is_enough
+from autotune.measure.outcome import Effort, rests_on_quiet
 from autotune.measure.replies import PROMPTS, STEPS, Done, SliceTimes
 from autotune.measure.statistics import (
     QUIET_SHARE,
@@ -286,6 +289,8 @@ class Duet:
             meanwhile; empty where nobody asked.
         spent_s: Seconds of the time slices, their messages included: ``configuration``,
             ``reference``, and ``waited`` for a quieter machine.
+        quiet_ms: The time of the reference on a quiet machine, for a configuration that runs on a
+            device, and so has no neighbours among the reference's time slices; None for all others.
     """
 
     reference: tuple[TimeSlice, ...]
@@ -294,10 +299,13 @@ class Duet:
     undisturbed_ms: float
     spent_s: Mapping[str, float]
     others: tuple[bool, ...] = ()
+    quiet_ms: float | None = None
 
     @cached_property
     def ratios(self) -> list[float]:
         """Each time slice of the configuration over the mean of the two time slices around it."""
+        if self.quiet_ms is not None:
+            return [time_slice.ms / self.quiet_ms for time_slice in self.configuration]
         around = [(self.reference[i].ms + self.reference[i + 1].ms) / 2 for i in self.before]
         return [
             time_slice.ms / ms for time_slice, ms in zip(self.configuration, around, strict=True)
@@ -306,6 +314,8 @@ class Duet:
     @cached_property
     def quiet(self) -> list[bool]:
         """By time slice of the configuration: whether it and those around it were undisturbed."""
+        if self.quiet_ms is not None:
+            return [not time_slice.stolen for time_slice in self.configuration]
         others = self.others or (False,) * len(self.configuration)
         return [
             not (time_slice.stolen or is_held)
@@ -325,7 +335,7 @@ class Duet:
     def is_undisturbed(self) -> bool:
         """Whether there are enough quiet time slices for an estimate that rests on them."""
         first = self.settled_from or 0
-        return is_enough(self.quiet[first:].count(True), len(self.quiet) - first)
+        return rests_on_quiet(self.quiet[first:].count(True), len(self.quiet) - first)
 
     @cached_property
     def chosen(self) -> list[int]:
@@ -354,7 +364,7 @@ class Duet:
 
         1 where the estimate rests on quiet time slices.
         """
-        if self.is_undisturbed:
+        if self.quiet_ms is not None or self.is_undisturbed:
             return 1.0
         undisturbed_ms = self.undisturbed_ms / (1 + QUIET_SHARE)
         return max(
@@ -394,18 +404,20 @@ def play(
     limit_s: float,
     is_dominated: Callable[[Duet], bool] = lambda _: False,
     clients: int = 1,
+    quiet_ms: float | None = None,
 ) -> Duet:
     """Returns the time slices of both, until their ratio is precise enough or the time is up.
 
     Args:
         configuration: The worker with the configuration's session, frozen.
+        quiet_ms: See :class:`Duet`.
         is_dominated: Asked at the looks whether more time slices are still worth it.
 
     Raises:
         ChildFailure: one of them did not answer.
     """
-    stage = _Stage(reference, configuration, run_ms, limit_s, clients, effort.long_run_ms)
-    patience_s = reference.patience_s(effort)
+    stage = _Stage(reference, configuration, run_ms, limit_s, clients, effort.long_run_ms, quiet_ms)
+    patience_s = reference.patience_s(effort) if quiet_ms is None else 0.0
     waits = stage.has_noisy_look(effort)
     while not _is_over(stage, effort, patience_s):
         if waits:
@@ -419,7 +431,8 @@ def play(
             duet = stage.duet()
             if is_dominated(duet) or (stage.has_runs(effort) and _is_precise(duet, effort)):
                 break
-    reference.learn(is_undisturbed=not stage.is_noisy)
+    if quiet_ms is None:
+        reference.learn(is_undisturbed=not stage.is_noisy)
     return stage.duet()
 
 
@@ -453,7 +466,9 @@ class _Stage:
         limit_s: float,
         clients: int,
         long_run_ms: float,
+        quiet_ms: float | None,
     ) -> None:
+        self._quiet_ms = quiet_ms
         self._clients = clients
         self._long_run_ms = long_run_ms
         self._reference = reference
@@ -474,7 +489,7 @@ class _Stage:
     @property
     def is_noisy(self) -> bool:
         """Whether there are too few quiet time slices for an estimate that rests on them."""
-        return not is_enough(self.undisturbed_pairs, len(self.second))
+        return not rests_on_quiet(self.undisturbed_pairs, len(self.second))
 
     @property
     def undisturbed_pairs(self) -> int:
@@ -535,10 +550,12 @@ class _Stage:
         self.second.append(time_slice)
         self._before.append(len(self._first) - 1)
         self._ask()
-        self._first.append(self._reference_slice())
+        if self._quiet_ms is None:
+            self._first.append(self._reference_slice())
 
     def _ask(self) -> None:
         """Asks the system what other programs do."""
+        self._seen = None
         self._asked_s.append(time.monotonic())
         self._busy.append(busy_s(self._pids))
 
@@ -556,6 +573,7 @@ class _Stage:
             undisturbed_ms=self._reference.undisturbed_ms,
             spent_s=dict(self._spent_s),
             others=tuple(are_busy(self._asked_s, self._busy)[1:].tolist()),
+            quiet_ms=self._quiet_ms,
         )
 
     def _reference_slice(self) -> TimeSlice:

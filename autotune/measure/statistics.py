@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from autotune.deploy.config import Interval
-from autotune.measure.outcome import is_enough
+from autotune.measure.outcome import rests_on_quiet
 
 # A time slice of the reference this close to its fastest ones was not disturbed. See
 # docs/measuring.md.
@@ -42,7 +42,7 @@ def chosen_slices(quiet: Sequence[bool]) -> list[int]:
     Args:
         quiet: Whether each was quiet, those of the warm-up left out.
     """
-    enough = is_enough(list(quiet).count(True), len(quiet))
+    enough = rests_on_quiet(list(quiet).count(True), len(quiet))
     return [i for i, is_quiet in enumerate(quiet) if is_quiet or not enough]
 
 

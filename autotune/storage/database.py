@@ -1,29 +1,36 @@
-"""The storage of a study: a SQLite file in its folder, or a server that many workers share."""
+"""The storage of a study: a SQLite file in its folder, or a server that many workers share.
+
+A server may be away for a while: each call waits for it, with what the worker has measured in hand.
+"""
 
 import contextlib
 import functools
+import importlib
 import inspect
 import os
 import random
 import sqlite3
+import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import optuna
 import sqlalchemy
+from optuna.exceptions import UpdateFinishedTrialError
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from autotune.errors import MissingPackageError, RequestError, StorageError, StudyError
 from autotune.process.signals import signals_later
+from autotune.search.record import retry
 from autotune.storage.locks import DATABASE
 from autotune.storage.masking import HIDDEN
-from autotune.storage.retry import FAULTS
-from autotune.storage.sqlite import Watch, check_contents, check_file
+from autotune.storage.sqlite import FAULTS, Watch, check_contents, check_file
 
 VARIABLE = "AUTOTUNE_STORAGE"
 """Environment variable that names the storage where ``--storage`` does not."""
@@ -39,8 +46,22 @@ _CONNECTION = {
     "tcp_user_timeout": 30_000,
 }
 
-P = ParamSpec("P")
-R = TypeVar("R")
+# How long a server may be away, and the pauses between the attempts to reach it.
+_PATIENCE_S = 3600.0
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 8.0
+_GRPC_PORT = 13000
+
+Note = Callable[[str], None]
+"""Called with a sentence for the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """Two functions of the module ``time``."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True)
@@ -59,7 +80,7 @@ class Place:
         text = text or os.environ.get(VARIABLE)
         if not text:
             # a link in the place of the file is not followed
-            return cls(URL.create("sqlite", database=str(folder.resolve() / DATABASE)))
+            return cls.of_folder(folder)
         try:
             url = make_url(text)
         except (ArgumentError, ValueError):  # the text is not printed: it may hold a password
@@ -70,13 +91,19 @@ class Place:
         kind = url.get_backend_name()
         if kind != "sqlite" and "@" in f"{url.host}{url.database}":
             raise RequestError("--storage: write @ in a password as %40")
-        if kind not in {"sqlite", "postgresql"}:
+        if kind not in {"sqlite", "postgresql", "grpc"}:
             raise RequestError(
-                f"--storage: studies are kept in sqlite or postgresql, not in {kind}"
+                "--storage: studies are kept in sqlite or postgresql, or behind Optuna's proxy "
+                f"(grpc://HOST:PORT), not in {kind}"
             )
         if kind == "postgresql":  # the one driver that is used, whatever the URL names
             url = url.set(drivername="postgresql+psycopg")
         return cls(url)
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> "Place":
+        """Returns the database in a folder, whatever the characters of its name."""
+        return cls(URL.create("sqlite", database=str(folder.resolve() / DATABASE)))
 
     @property
     def is_shared(self) -> bool:
@@ -119,6 +146,12 @@ def quiet_optuna() -> Iterator[None]:
         optuna.logging.set_verbosity(level)
 
 
+def faults() -> tuple[type[Exception], ...]:
+    """Returns the kinds of error of a database or a server that is away."""
+    grpc: Any = sys.modules.get("grpc")
+    return FAULTS if grpc is None else (*FAULTS, grpc.RpcError)
+
+
 @contextlib.contextmanager
 def storage_faults(place: Place, watch: Watch | None = None) -> Iterator[None]:
     """Turns errors of the database or the disk into a :class:`StorageError`.
@@ -130,7 +163,10 @@ def storage_faults(place: Place, watch: Watch | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except (*FAULTS, sqlite3.Error) as error:
+    except Exception as error:
+        # gRPC's kind of error is known once it is imported
+        if not isinstance(error, (*faults(), sqlite3.Error, ConnectionError)):
+            raise
         text = f"{error} {error.__cause__}"
         if watch is not None and "interrupted" in text:
             if not watch.has_stopped:  # it was a signal, whose exception SQLite drops
@@ -151,42 +187,103 @@ def storage_faults(place: Place, watch: Watch | None = None) -> Iterator[None]:
         ) from None
 
 
-def _whole(method: Callable[P, R]) -> Callable[P, R]:
-    @functools.wraps(method)
-    def run(*arguments: P.args, **named: P.kwargs) -> R:
-        with signals_later():
-            return method(*arguments, **named)
-
-    return run
+_calls = threading.local()
+"""Whether this thread is inside of a call of a storage."""
 
 
-class WholeStorage(optuna.storages.RDBStorage):
-    """Optuna's storage with transactions that Ctrl-C and SIGTERM do not cut through.
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """Waits for a server that is away, and says so.
 
-    An interrupt in the middle of one can leave it open, and then the next one waits for its lock:
-    a minute for that of a file, without end for that of a server.
+    Attributes:
+        note: Called when the connection is lost, and when it is back.
     """
 
-    def record_heartbeat(self, trial_id: int) -> None:
-        """Records that a trial's worker is alive, unless the server is away."""
-        with contextlib.suppress(*FAULTS):
-            super().record_heartbeat(trial_id)
+    note: Note = lambda _: None
+    clock: Clock = field(default_factory=Clock)
+
+    def call(self, act: Callable[[], Any]) -> Any:
+        """Returns what `act` returns, which is called again while the server is away."""
+        began_s, pause_s = self.clock.monotonic(), _FIRST_PAUSE_S
+        was_lost = False
+        while True:
+            try:
+                result = act()
+            except UpdateFinishedTrialError:
+                if not was_lost:
+                    raise
+                result = True  # the reply to the first attempt was lost
+            except faults():
+                if self.clock.monotonic() - began_s >= _PATIENCE_S:
+                    raise
+                if not was_lost:
+                    self.note("Database connection lost; retrying. What was measured is kept.")
+                was_lost = True
+                self.clock.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                continue
+            if was_lost:
+                self.note("The database connection is back.")
+            return result
 
 
-for _name, _method in inspect.getmembers(optuna.storages.RDBStorage, inspect.isfunction):
-    # static methods have no transactions
-    is_bound = "self" in inspect.signature(_method).parameters
-    if is_bound and not _name.startswith("__") and _name not in vars(WholeStorage):
-        setattr(WholeStorage, _name, _whole(_method))
+def _careful(kind: type[Any], patience: Patience | None) -> type[Any]:
+    """Returns a kind of storage whose calls Ctrl-C and SIGTERM do not cut through.
+
+    An interrupt in the middle of a transaction can leave it open, and then the next one waits for
+    its lock: a minute for that of a file, without end for that of a server.
+
+    Args:
+        patience: What waits for its server; None where it has none.
+    """
+
+    def careful(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(*arguments: Any, **named: Any) -> Any:
+            if getattr(_calls, "is_inside", False):
+                return method(*arguments, **named)
+
+            def once() -> Any:
+                _calls.is_inside = True
+                try:
+                    with signals_later():
+                        return method(*arguments, **named)
+                finally:
+                    _calls.is_inside = False
+
+            return once() if patience is None else patience.call(once)
+
+        return call
+
+    methods = {
+        name: careful(method)
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        # static methods have no transactions
+        if not name.startswith("__") and "self" in inspect.signature(method).parameters
+    }
+    if "record_heartbeat" in methods:
+
+        def record_heartbeat(storage: Any, trial_id: int) -> None:
+            with contextlib.suppress(*faults()):  # the server is away; the next one may get through
+                kind.record_heartbeat(storage, trial_id)
+
+        methods["record_heartbeat"] = record_heartbeat
+    return type(f"Careful{kind.__name__}", (kind,), methods)
 
 
 @contextlib.contextmanager
 def open_storage(
-    place: Place, *, heartbeat_s: int = _HEARTBEAT_S, grace_s: int = _GRACE_S
-) -> Iterator[optuna.storages.RDBStorage]:
+    place: Place,
+    note: Note = lambda _: None,
+    *,
+    clock: Clock | None = None,
+    heartbeat_s: int = _HEARTBEAT_S,
+    grace_s: int = _GRACE_S,
+) -> Iterator[optuna.storages.BaseStorage]:
     """Opens the storage, makes it if there is none, and closes its connections in the end.
 
     Args:
+        note: Called with a sentence when a server is away, and when it is back.
         heartbeat_s: How often a worker of a shared storage shows that it is alive.
         grace_s: A worker without a heartbeat for so long is dead, and its trial is released. A
             transaction in which a worker does nothing for so long is ended by the server.
@@ -197,15 +294,19 @@ def open_storage(
         MissingPackageError: the driver of the server's kind is not installed.
     """
     watch = None if place.is_shared else Watch()
+    patience = Patience(note=note, clock=clock or Clock())
     with storage_faults(place, watch):
         try:
-            if watch is None:
-                storage = _open_shared(place, heartbeat_s, grace_s)
-            else:
+            if watch is not None:
                 storage = _open_file(place, watch)
+            elif place.url.get_backend_name() == "grpc":
+                storage = _open_proxy(place, patience)
+            else:
+                storage = _open_server(place, patience, heartbeat_s, grace_s)
         except ImportError:
+            extra = place.url.get_backend_name()
             raise MissingPackageError(
-                'the driver for PostgreSQL is missing: pip install "ort-autotune[postgresql]"'
+                f'a package for this storage is missing: pip install "ort-autotune[{extra}]"'
             ) from None
         except RuntimeError:  # how Optuna reports another schema version; its text has the URL
             raise StudyError(
@@ -219,7 +320,23 @@ def open_storage(
         finally:
             with contextlib.suppress(SQLAlchemyError):
                 storage.remove_session()
-            storage.engine.dispose()
+            if isinstance(storage, optuna.storages.RDBStorage):
+                storage.engine.dispose()
+            else:
+                storage.close()
+
+
+def _open_proxy(place: Place, patience: Patience) -> Any:
+    """Opens what `optuna.storages.run_grpc_proxy_server` serves.
+
+    Workers behind it have no heartbeats: Optuna's proxy does not pass them on.
+    """
+    importlib.import_module("grpc")  # Optuna's class is imported without it, and fails later
+    proxy = _careful(optuna.storages.GrpcStorageProxy, patience)(
+        host=place.url.host or "localhost", port=place.url.port or _GRPC_PORT
+    )
+    proxy.wait_server_ready(timeout=_CONNECTION["connect_timeout"])
+    return proxy
 
 
 def _open_file(place: Place, watch: Watch) -> optuna.storages.RDBStorage:
@@ -230,22 +347,26 @@ def _open_file(place: Place, watch: Watch) -> optuna.storages.RDBStorage:
             "--storage: the URL of a file has no options; leave out '?' and the rest"
         )
     check_file(place.file, watch)
-    storage = WholeStorage(
+    storage: optuna.storages.RDBStorage = _careful(optuna.storages.RDBStorage, None)(
         place.text, engine_kwargs={"creator": functools.partial(watch.connect, place.file)}
     )
     sqlalchemy.event.listen(storage.engine, "before_cursor_execute", watch.begin)
     return storage
 
 
-def _open_shared(place: Place, heartbeat_s: int, grace_s: int) -> optuna.storages.RDBStorage:
+def _open_server(
+    place: Place, patience: Patience, heartbeat_s: int, grace_s: int
+) -> optuna.storages.RDBStorage:
     """Opens a server's storage; workers that begin at once may make the same tables twice."""
+    careful = _careful(optuna.storages.RDBStorage, patience)
     for pause_s in (0.2, 0.5, 1.0, None):
         try:
-            storage = WholeStorage(
+            storage: optuna.storages.RDBStorage = careful(
                 place.text,
                 engine_kwargs={"pool_pre_ping": True, "connect_args": _CONNECTION},
                 heartbeat_interval=heartbeat_s,
                 grace_period=grace_s,
+                heartbeat_stale_trial_callback=retry(),
             )
         except (IntegrityError, ProgrammingError):
             if pause_s is None:

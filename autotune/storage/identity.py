@@ -17,12 +17,12 @@ from autotune.errors import FormatError, StudyError
 from autotune.facts.hardware import Facts, differences
 from autotune.search.context import Context
 from autotune.search.objective import OBJECTIVES
+from autotune.search.optuna_trials import read_trials
 from autotune.search.transfer import RelatedStudy
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE
 from autotune.storage.database import Place
 from autotune.storage.locks import DATABASE
-from autotune.storage.trials import read_trials
 
 # Characters of the model's name; each has four bytes at most, and files are named after a study.
 _LONGEST_STEM = 50
@@ -56,25 +56,25 @@ def digest(identity: Identity) -> str:
 
 
 def open_study(
-    database: optuna.storages.RDBStorage,
+    database: optuna.storages.BaseStorage,
     place: Place,
-    folder: Path,
-    model: Path,
+    ctx: Context,
     identity: Identity,
-    facts: Facts,
     name: str | None = None,
 ) -> optuna.Study:
     """Returns the study of this identity; makes it if there is none.
 
     Args:
-        name: The name that the user gives the study; one is made if None.
+        name: The name that the user gives the study; one is made if None. Where an older autotune
+            made the study of that name, the version is added to it.
 
     Raises:
         StudyError: the folder's own database belongs to another model, or the study of that name
             has another identity.
     """
-    if place.file == folder.resolve() / DATABASE:
-        _check_folder(database, folder, identity)
+    model = ctx.model.path
+    if place.file == ctx.folder.resolve() / DATABASE:
+        _check_folder(database, ctx.folder, identity)
     objectives = identity["objectives"].split(",")
     directions = [
         StudyDirection.MAXIMIZE if OBJECTIVES[each].maximised else StudyDirection.MINIMIZE
@@ -89,10 +89,13 @@ def open_study(
     theirs = study.user_attrs
     if name is not None and "facts" in theirs:
         differ = [key for key, part in identity.items() if theirs.get(key) != part]
+        if differ == ["autotune"]:
+            # after an upgrade it goes on beside its older self, and starts from what that found
+            return open_study(database, place, ctx, identity, f"{name}-{identity['autotune']}")
         if differ:
             raise StudyError(
                 f"the study {name} differs from this one in its {differ[0].replace('_', ' ')}; "
-                "give this one another name with --set study_name=NAME"
+                "give this one another name: autotune study MODEL --set study_name=NAME"
             )
     if study.directions != directions:
         raise StudyError(
@@ -104,11 +107,11 @@ def open_study(
         study.set_user_attr("model", model.name)
         for key, part in identity.items():
             study.set_user_attr(key, part)
-        study.set_user_attr("facts", json.dumps(dict(facts)))
+        study.set_user_attr("facts", json.dumps(dict(ctx.facts)))
     return study
 
 
-def _name_of(database: optuna.storages.RDBStorage, model: Path, identity: Identity) -> str:
+def _name_of(database: optuna.storages.BaseStorage, model: Path, identity: Identity) -> str:
     """Returns the name of the study of this identity, which it may have got from another file."""
     names = (study.study_name for study in database.get_all_studies())
     ending = f"-{digest(identity)}"
@@ -117,7 +120,7 @@ def _name_of(database: optuna.storages.RDBStorage, model: Path, identity: Identi
     return next((name for name in names if name.endswith(ending)), f"{stem}{ending}")
 
 
-def _check_folder(database: optuna.storages.RDBStorage, folder: Path, identity: Identity) -> None:
+def _check_folder(database: optuna.storages.BaseStorage, folder: Path, identity: Identity) -> None:
     for other in database.get_all_studies():
         theirs = other.user_attrs.get("model_sha256")
         if theirs is not None and theirs != identity["model_sha256"]:
@@ -138,7 +141,7 @@ def facts_of(attributes: Mapping[str, Any]) -> Facts:
     return facts
 
 
-def related_studies(database: optuna.storages.RDBStorage, own: str) -> list[RelatedStudy]:
+def related_studies(database: optuna.storages.BaseStorage, own: str) -> list[RelatedStudy]:
     """Returns the related studies of the study `own`, those with most trials first."""
     studies = database.get_all_studies()
     mine = next(study for study in studies if study.study_name == own).user_attrs

@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.errors import FormatError, StudyError
 from autotune.process.signals import signal_waits
-from autotune.storage.retry import FAULTS
+
+FAULTS = (SQLAlchemyError, StorageInternalError)
+"""How Optuna reports a database that does not answer."""
 
 _LARGEST_BYTES = 4 << 30
 _LOCK_PATIENCE_S = 60
@@ -111,7 +115,7 @@ def _check_kind(path: Path) -> None:
 
 
 _FIXED = "fixed_params"
-# A file name has 255 bytes at most; that of a spool has 12 more than its study's.
+# A file name has 255 bytes at most.
 _LONGEST_NAME = 243
 
 
@@ -123,10 +127,11 @@ def check_contents(storage: optuna.storages.RDBStorage, place: str) -> None:
     """
     name = "the list of studies"
     try:
-        for study in storage.get_all_studies():
-            name = f"the study {study.study_name[:100]!r}"
-            _check_text(study.study_name)
-            trials = storage.get_all_trials(study._study_id, deepcopy=False)  # noqa: SLF001
+        for study_name in optuna.get_all_study_names(storage):
+            name = f"the study {study_name[:100]!r}"
+            _check_text(study_name)
+            study = optuna.load_study(study_name=study_name, storage=storage)
+            trials = study.get_trials(deepcopy=False)
             if [trial.number for trial in trials] != list(range(len(trials))):
                 raise FormatError("its trials are not numbered from 0 on")
             for trial in trials:

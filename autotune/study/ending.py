@@ -50,6 +50,11 @@ class EndOfStudy:
     search: Search
     budget: Budget = field(default_factory=Budget)
 
+    @classmethod
+    def within(cls, limit_s: float, ctx: Context, search: Search) -> "EndOfStudy":
+        """Returns the end of a study that takes about so long."""
+        return cls(ctx=ctx, search=search, budget=Budget(limit_s, search.clock.monotonic))
+
     def compare(self) -> Conclusion:
         """Returns what the finalists come to, side by side with the default, and which one wins.
 

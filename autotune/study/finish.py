@@ -5,16 +5,16 @@ Of workers that share a study one makes the final comparison; the others adopt i
 
 from dataclasses import dataclass, replace
 
-from autotune.errors import CannotMeasureError, FormatError
+from autotune.errors import FormatError
 from autotune.graph.prepare import Preparer
-from autotune.measure.outcome import Failure
-from autotune.results.final_comparison import Budget
 from autotune.results.result import StudyResult
 from autotune.results.selection import select
-from autotune.results.summary import Conclusion, plain_limits, summarise, unconfirmed
+from autotune.results.summary import Conclusion, summarise, unconfirmed
 from autotune.results.writing import answers_check, write
 from autotune.search.context import Context
 from autotune.search.finalists import finalists
+from autotune.storage.final_comparison import SharedComparison
+from autotune.study.earlier import is_of, written
 from autotune.study.ending import EndOfStudy
 from autotune.study.judging import Judge
 from autotune.study.loop import Search
@@ -41,53 +41,20 @@ class Interrupted(KeyboardInterrupt):
         self.result = result
 
 
-def earlier_result(
-    ctx: Context, options: StudyOptions, measured: int, *, has_tried_all: bool
-) -> tuple[StudyResult, str] | None:
-    """Returns the result in the folder with a note, if nothing is left to do; else None.
-
-    Args:
-        measured: How many trials the study has.
-        has_tried_all: Whether all that the user asks for by name is among them.
-    """
-    earlier = _written(ctx)
-    if earlier is None:
-        return None
-    same = (earlier.simplification is None or earlier.simplification.complete) and _is_of(
-        earlier, ctx, measured
-    )
-    if same and measured >= options.trials:
-        note = f"All {measured} trials are measured already; --trials {2 * measured} goes on."
-        return earlier, note
-    if same and earlier.ended and options.early_stop and has_tried_all:
-        return earlier, f"The search has ended: {earlier.ended}; --set early_stop=no goes on."
-    return None
-
-
-def _written(ctx: Context) -> StudyResult | None:
-    """Returns the confirmed result of the study in its folder, if all of its files are there."""
-    result = StudyResult.found_in(ctx.folder)
-    if result is None:
-        return None
-    is_whole = result.complete and all((ctx.folder / name).is_file() for name in result.files)
-    return result if is_whole and result.study == ctx.study else None
-
-
-def _is_of(result: StudyResult, ctx: Context, measured: int) -> bool:
-    """Returns whether a result is by all trials and the same wishes."""
-    mine = (measured, ctx.prefer, plain_limits(ctx.limits))
-    return (result.trials, result.prefer, result.limits) == mine and result.is_decided
-
-
 @dataclass(frozen=True)
 class Finish:
-    """The end of a study whose search has ended, or was interrupted."""
+    """The end of a study whose search has ended, or was interrupted.
+
+    Attributes:
+        shared: Which worker makes the final comparison; None where this is the only one.
+    """
 
     ctx: Context
     options: StudyOptions
     search: Search
     preparer: Preparer
     judge: Judge
+    shared: SharedComparison | None = None
 
     def result(self, began_s: float) -> StudyResult:
         """Returns the written result of the final comparison, this worker's or another one's.
@@ -96,27 +63,19 @@ class Finish:
             began_s: When the study began, by the clock; earlier runs of it count as well.
 
         Raises:
-            CannotMeasureError: the default fails.
             Interrupted: Ctrl-C after the finalists were compared.
         """
-        baseline = self.search.baseline
-        if baseline is None or baseline.measurement is None:
-            failure = baseline.outcome if baseline is not None else None
-            reason = failure.message if isinstance(failure, Failure) else "no trial"
-            raise CannotMeasureError(f"the default itself could not be measured: {reason}")
-        store = self.search.store
-        if not store.is_shared:
+        if self.shared is None:
             return self._compare(began_s)
         while True:
-            store.refresh()
-            if (recorded := self._recorded()) is not None:
+            if (recorded := self._recorded(self.shared)) is not None:
                 return self._write(replace(recorded, model=self.ctx.model.path.absolute()))
-            if store.begin_final_comparison():
+            if self.shared.begin():
+                result: StudyResult | None = None
                 try:
                     result = self._compare(began_s)
-                    store.publish(result.to_json())
                 finally:
-                    store.abandon()
+                    self.shared.end(None if result is None else result.to_json())
                 return result
             self.search.report(Progress(stage="final comparison", total=1))
             self.search.clock.sleep(_POLL_S)
@@ -140,27 +99,23 @@ class Finish:
 
     def _confirmed(self) -> StudyResult | None:
         """Returns the result of fewer trials for the same wishes; None where the default won."""
-        earlier = _written(self.ctx)
-        if earlier is None or not _is_of(earlier, self.ctx, earlier.trials):
+        earlier = written(self.ctx)
+        if earlier is None or not is_of(earlier, self.ctx, earlier.trials):
             return None
         return None if earlier.best is earlier.baseline else earlier
 
-    def _recorded(self) -> StudyResult | None:
+    def _recorded(self, shared: SharedComparison) -> StudyResult | None:
         """Returns the result of another worker, by all trials and the same wishes."""
         try:
-            recorded = StudyResult.from_json(self.search.store.published(), self.ctx.folder)
+            recorded = StudyResult.from_json(shared.result, self.ctx.folder)
         except FormatError:
             return None
-        return recorded if _is_of(recorded, self.ctx, len(self.search.trials)) else None
+        return recorded if is_of(recorded, self.ctx, len(self.search.trials)) else None
 
     def _compare(self, began_s: float) -> StudyResult:
         searched_s = self.search.clock.monotonic() - began_s
         limit_s = max(_SHORTEST_FINAL_S, _FINAL_SHARE * searched_s)
-        ending = EndOfStudy(
-            ctx=self.ctx,
-            search=self.search,
-            budget=Budget(limit_s, self.search.clock.monotonic),
-        )
+        ending = EndOfStudy.within(limit_s, self.ctx, self.search)
         conclusion = ending.compare()
         interrupted = False
         try:

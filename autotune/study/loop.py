@@ -1,240 +1,195 @@
-"""The search loop: ask for a configuration, measure it, append it; until the budget is spent.
+"""The search: Optuna's own loop.
 
 Other workers may take part in the same study, on machines of the same kind: the budget is that of
 all together, and a worker that finds no trials left waits for running ones to finish.
 """
 
-import contextlib
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import optuna
 import threadpoolctl
+from optuna.storages import fail_stale_trials
+from optuna.trial import FrozenTrial, TrialState
 
-from autotune.measure.outcome import (
-    NO_RUNTIME,
-    SEARCH,
-    Failure,
-    Measurement,
-    Measurer,
-    Outcome,
-    never_dominated,
-)
-from autotune.search import pareto
-from autotune.search.objective import Values, complete, effort_for, is_dominated, values
-from autotune.search.planner import Planner, Standing, Taken
+from autotune.errors import CannotMeasureError
+from autotune.measure.outcome import Failure, Measurer
+from autotune.search.optuna_trials import enqueue
+from autotune.search.record import Record, release
+from autotune.search.sampler import EffectsSampler
 from autotune.search.trial import Trial
-from autotune.space.configuration import BASELINE, Configuration
-from autotune.storage.retry import FAULTS, Clock
-from autotune.storage.store import Store
+from autotune.space.configuration import Configuration
+from autotune.storage.database import Clock
+from autotune.study.measured_trial import MeasuredTrial
 from autotune.study.progress import OnProgress, Progress
 
 # How often a worker without a trial looks whether the others are done.
 _POLL_S = 1.0
-# After so many trials in a row on a noisy machine, trials hardly wait for a quiet one.
-_NOISY_TRIALS = 5
+# A sampler that proposes what is measured so often in a row has nothing more to propose.
+_MOST_REPEATED = 100
+# Optuna begins no trial once its time is up, and the first one is the default.
+_SHORTEST_S = 1e-3
 
 
 @dataclass
 class Search:
-    """Measures the configurations that a strategy asks for."""
+    """A search, as far as this worker takes part in it.
 
-    strategy: Planner
-    store: Store
-    measurer: Measurer
-    report: OnProgress
+    Attributes:
+        start: What is measured before the sampler is asked, the default first.
+        effects: The sampler, where it is the one that sees when nothing is worth a trial.
+        ended: Why the search ended before its budget was spent; empty if it did not.
+    """
+
+    study: optuna.Study
+    objective: MeasuredTrial
+    start: Sequence[Configuration]
     clock: Clock = field(default_factory=Clock)
+    effects: EffectsSampler | None = None
+    ended: str = field(default="", init=False)
+    _budget: int = field(default=0, init=False)
+    _timeout_s: float | None = field(default=None, init=False)
+    _began_s: float = field(default=0.0, init=False)
+    _before: int = field(default=0, init=False)
 
-    def __post_init__(self) -> None:
-        self._objectives = self.strategy.objectives
-        self._limits = self.strategy.limits
-        self._noisy = 0
-        self._gone: set[str] = set()
-        self._budget = 0
+    @property
+    def record(self) -> Record:
+        """What the study holds."""
+        return self.objective.record
+
+    @property
+    def report(self) -> OnProgress:
+        """What is called with the state of the search."""
+        return self.objective.report
+
+    @property
+    def measurer(self) -> Measurer:
+        """What measures a configuration."""
+        return self.objective.measurer
 
     @property
     def trials(self) -> Sequence[Trial]:
         """The measured trials, in order."""
-        return self.store.trials
+        return self.record.trials
 
     @property
     def baseline(self) -> Trial | None:
         """The trial of the default, once it is measured."""
-        return self.store.baseline
-
-    @property
-    def ended(self) -> str:
-        """Why the search ended before its budget was spent; empty if it did not."""
-        return self.strategy.ended
-
-    @property
-    def best(self) -> Trial | None:
-        """The trial within the limits that is best in the first objective."""
-        first = self._objectives[0]
-        admitted = [
-            (first.cost(self._values(trial)[first.name]), trial.number, trial)
-            for trial in self.trials
-            if (m := trial.measurement) is not None and self._limits.admit_measurement(m)
-        ]
-        return min(admitted)[2] if admitted else None
+        return self.record.baseline
 
     def run(self, budget: int, timeout_s: float | None) -> None:
         """Measures until the study has `budget` trials, time is up or nothing is left to measure.
 
         Raises:
             CannotMeasureError: the default fails.
+            StorageError: the disk is full, or the database is away for long.
         """
-        self.store.recover()
-        self._budget = budget
-        began_s = self.clock.monotonic()
-        before = len(self.trials)
-
-        def left_s() -> float | None:
-            """Returns how long the search will go on; None if that is unknown."""
-            spent_s = self.clock.monotonic() - began_s
-            fresh = len(self.trials) - before
-            by_count = spent_s / fresh * (budget - len(self.trials)) if fresh else None
-            by_time = None if timeout_s is None else timeout_s - spent_s
-            return min((s for s in (by_count, by_time) if s is not None), default=None)
-
-        def has_time() -> bool:
-            spent_s = self.clock.monotonic() - began_s
-            return timeout_s is None or spent_s <= timeout_s or self.baseline is None
-
+        self._budget, self._timeout_s = budget, timeout_s
+        self._enqueue_start()
+        self._began_s, self._before = self.clock.monotonic(), len(self.trials)
+        self._progress(self.study)
         # the models are small: more threads take longer, and spin beside the measured processes
         with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
-            self._tell(left_s())
-            while has_time() and (configuration := self._next()) is not None:
-                self._try(configuration)
-                self._tell(left_s())
+            if not self._is_spent() and not self._is_ended():
+                self._optimize(time.monotonic())
         self._await_others()
-        self._tell(None)
+        self._progress(self.study)
+        if self.baseline is None or self.baseline.measurement is None:
+            failure = self.baseline.outcome if self.baseline else None
+            reason = failure.message if isinstance(failure, Failure) else "no trial"
+            raise CannotMeasureError(f"the default itself could not be measured: {reason}")
 
-    def _next(self) -> Configuration | None:
-        """Returns the configuration to measure next; None if the search has come to its end."""
-        while len(self.trials) < self._budget and not self._baseline_failed():
-            if self.store.is_shared:
-                self.store.refresh()
-            others = len(self.store.claimed)
-            # the last trials of other workers may be released yet
-            if len(self.trials) + others < self._budget:
-                configuration = self.strategy.ask(self._standing())
-                if configuration is not None:
-                    return configuration
-            if not others:
-                break
-            self.clock.sleep(_POLL_S)
-        return None
+    def _optimize(self, began_s: float) -> None:
+        """Runs Optuna's loop; goes on where another worker took this one for dead."""
+        while True:
+            spent_s = time.monotonic() - began_s
+            try:
+                self.study.optimize(
+                    self.objective,
+                    timeout=self._timeout_s and max(_SHORTEST_S, self._timeout_s - spent_s),
+                    callbacks=[self._keep_to_budget, self._stop_early, self._progress],
+                )
+            except ValueError:  # so Optuna says that the trial has been ended already
+                if not self.objective.was_released:
+                    raise
+                self.objective.was_released = False
+            else:
+                return
 
-    def _baseline_failed(self) -> bool:
-        return self.baseline is not None and self.baseline.measurement is None
+    def _enqueue_start(self) -> None:
+        """Releases what an earlier run left open, and enqueues what is measured first."""
+        if not self.objective.worker:  # nobody else measures, so what runs was cut off
+            states = (TrialState.RUNNING,)
+            release(self.study, self.study.get_trials(deepcopy=False, states=states))
+        self.record.read(self.study)
+        missing = [c for c in dict.fromkeys(self.start) if c not in self.record]
+        room = self._budget - len(self.trials) - len(self.record.waiting)
+        for configuration in missing[: max(0, room)]:
+            enqueue(self.study, configuration, self.objective.ctx.space, self.objective.names)
+
+    def _keep_to_budget(self, study: optuna.Study, _: FrozenTrial) -> None:
+        """Stops Optuna's loop once all workers together have spent the budget."""
+        if self._is_spent():
+            study.stop()
+
+    def _is_spent(self) -> bool:
+        self.record.read(self.study)
+        # the last trials of other workers may be released yet
+        while len(self.trials) < self._budget <= len(self.trials) + len(self.record.claimed):
+            self._poll()
+        baseline_failed = self.baseline is not None and self.baseline.measurement is None
+        return baseline_failed or len(self.trials) >= self._budget
+
+    def _stop_early(self, study: optuna.Study, _: FrozenTrial) -> None:
+        """Stops Optuna's loop where nothing is left to measure, or worth it."""
+        if len(self.trials) < self._budget and self._is_ended():
+            study.stop()
+
+    def _is_ended(self) -> bool:
+        self.ended = self._reason_to_end()
+        # what other workers find may change that
+        while self.ended and self.record.claimed:
+            self._poll()
+            self.ended = self._reason_to_end()
+        return bool(self.ended)
+
+    def _reason_to_end(self) -> str:
+        if self.objective.repeated >= _MOST_REPEATED:
+            return f"the sampler proposed what is measured {_MOST_REPEATED} times in a row"
+        return "" if self.effects is None else self.effects.reason_to_end(self.study)
 
     def _await_others(self) -> None:
         """Waits for the trials that other workers are measuring now: their numbers count too."""
-        if not self.store.is_shared:
-            return
-        self.store.refresh()
-        awaited = self.store.claimed
-        while awaited & self.store.claimed:
-            self.clock.sleep(_POLL_S)
-            self.store.refresh()
+        self.record.read(self.study)
+        awaited = set(self.record.claimed)
+        while awaited & self.record.claimed.keys():
+            self._poll()
 
-    def _standing(self) -> Standing:
-        store = self.store
-        return Standing(
-            trials=store.trials,
-            front=self._front(),
-            best=self.best,
-            taken=Taken(store.measured, store.equal, store.claimed | store.exhausted, self._gone),
-            released=store.released,
-            budget=self._budget,
-        )
+    def _poll(self) -> None:
+        """Waits a moment, and releases the trials of workers that died meanwhile."""
+        self.clock.sleep(_POLL_S)
+        fail_stale_trials(self.study)
+        release(self.study, self.record.lost)
+        self.record.read(self.study)
 
-    def _tell(self, remaining_s: float | None) -> None:
+    def _progress(self, _: optuna.Study, __: FrozenTrial | None = None) -> None:
         self.report(
             Progress(
                 stage="search",
                 done=len(self.trials),
                 total=self._budget,
-                best=self.best,
+                best=self.record.best,
                 baseline=self.baseline,
-                remaining_s=remaining_s,
+                remaining_s=self._left_s(),
                 trials=tuple(self.trials),
             )
         )
 
-    def _try(self, configuration: Configuration) -> None:
-        """Measures a configuration, unless another worker does or another one equals it."""
-        store = self.store
-        # claimed before its model is made, which may take minutes
-        if not store.begin(configuration, self._budget):
-            return
-        try:
-            same = self.measurer.canonical(configuration)
-            if same != configuration:
-                store.append_duplicate(configuration, same)
-                if same in store.measured or not store.begin(same, self._budget):
-                    return
-            store.check_room()
-            outcome = self._measure(same)
-            store.append(same, outcome)
-        except BaseException:
-            with contextlib.suppress(*FAULTS):
-                store.abandon()
-            raise
-        self._note_noise(outcome)
-        self._note_runtime(same, outcome)
-
-    def _note_noise(self, outcome: Outcome) -> None:
-        """Says that the machine is noisy, once it was for several trials in a row."""
-        if isinstance(outcome, Measurement) and not outcome.stopped_early:
-            self._noisy = 0 if outcome.is_undisturbed else self._noisy + 1
-            if self._noisy == _NOISY_TRIALS:
-                note = (
-                    f"The machine was noisy for {_NOISY_TRIALS} trials in a row, so trials do not "
-                    "wait for a quiet one now. The final comparison decides."
-                )
-                self.report(Progress(stage="search", note=note))
-
-    def _note_runtime(self, configuration: Configuration, outcome: Outcome) -> None:
-        """Goes on without an ONNX Runtime that is no longer there, and says so."""
-        if isinstance(outcome, Failure) and outcome.kind == NO_RUNTIME:
-            runtime = configuration.runtime
-            self._gone.add(runtime)
-            note = (
-                f"{runtime} is no longer what was added, so the search goes on without it. Type "
-                f"autotune runtimes add {runtime} and the same command to measure the rest of it."
-            )
-            self.report(Progress(stage="search", note=note))
-
-    def _measure(self, configuration: Configuration) -> Outcome:
-        """Measures; a configuration that the present front clearly dominates is stopped early."""
-        rivals = [self._values(trial) for trial in self._front()]
-
-        def dominated(measurement: Measurement) -> bool:
-            fidelity = measurement.fidelity
-            if not self._limits.admit_answers(fidelity.error, fidelity.drop):
-                return True  # timed only to say what a looser limit would allow
-            best_ms = measurement.latency_ms * measurement.ratio.low / measurement.ratio.value
-            if self._limits.latency_excess(replace(measurement, latency_ms=best_ms)) > 0:
-                return True
-            return is_dominated(measurement, rivals, self._objectives)
-
-        # a percentile needs all of its runs
-        needs_all = any(objective.fewest_runs for objective in self._objectives)
-        never = configuration == BASELINE or needs_all
-        effort = effort_for(SEARCH, self._objectives, self._limits.fewest_runs)
-        outcome = self.measurer.measure(
-            configuration, effort, never_dominated if never else dominated
-        )
-        return complete(outcome, self._objectives)
-
-    def _front(self) -> list[Trial]:
-        """Returns the trials within the limits that no other dominates."""
-        measured = [
-            t for t in self.trials if (m := t.measurement) and self._limits.admit_measurement(m)
-        ]
-        return pareto.front(measured, self._values, self._objectives)
-
-    def _values(self, trial: Trial) -> Values:
-        assert trial.measurement is not None
-        return values(trial.measurement, self._objectives)
+    def _left_s(self) -> float | None:
+        """Returns how long the search will go on; None if that is unknown."""
+        spent_s = self.clock.monotonic() - self._began_s
+        fresh, left = len(self.trials) - self._before, self._budget - len(self.trials)
+        by_count = spent_s / fresh * left if fresh else None
+        by_time = None if self._timeout_s is None else self._timeout_s - spent_s
+        return min((s for s in (by_count, by_time) if s is not None), default=None)

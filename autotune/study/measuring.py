@@ -1,12 +1,13 @@
 """The measurer of a study, on the study's scale: the latency of the default that it began with."""
 
+import optuna
+
 from autotune.deploy.records import Positive, read
 from autotune.errors import FormatError, RequestError, StudyError
 from autotune.graph.prepare import Preparer
 from autotune.measure.outcome import Measurer
 from autotune.results.writing import CACHE
 from autotune.search.context import Context
-from autotune.storage.store import Store
 from autotune.study.seams import Seams
 
 _SCALE = "reference_ms"
@@ -26,7 +27,9 @@ def preparer_of(ctx: Context) -> Preparer:
     )
 
 
-def open_measurer(ctx: Context, store: Store, preparer: Preparer, seams: Seams) -> Measurer:
+def open_measurer(
+    ctx: Context, study: optuna.Study, preparer: Preparer, seams: Seams, *, is_shared: bool
+) -> Measurer:
     """Returns the measurer of a study; workers that share the study agree on its scale.
 
     Raises:
@@ -35,17 +38,17 @@ def open_measurer(ctx: Context, store: Store, preparer: Preparer, seams: Seams) 
         RequestError: an objective or a limit would take minutes for each trial of this model.
         CannotMeasureError: the default fails.
     """
-    known_ms = _scale_ms(store)
-    measurer = seams.measurer(ctx, preparer, None if store.is_shared else known_ms)
+    known_ms = _scale_ms(study)
+    measurer = seams.measurer(ctx, preparer, None if is_shared else known_ms)
     try:
         _check_cost(ctx, measurer.reference_ms)
         if known_ms is None:
-            store.study.set_user_attr(_SCALE, measurer.reference_ms)
-        if store.is_shared:
+            study.set_user_attr(_SCALE, measurer.reference_ms)
+        if is_shared:
             if known_ms is None:
                 # of workers that begin at once, the last one to write decides for all
                 seams.clock.sleep(_LAST_WORD_S)
-                known_ms = _scale_ms(store)
+                known_ms = _scale_ms(study)
             assert known_ms is not None
             _check_speed(ctx, measurer.reference_ms, known_ms)
             measurer.rescale(known_ms)
@@ -55,10 +58,10 @@ def open_measurer(ctx: Context, store: Store, preparer: Preparer, seams: Seams) 
     return measurer
 
 
-def _scale_ms(store: Store) -> float | None:
+def _scale_ms(study: optuna.Study) -> float | None:
     """Returns the latency of the default that the study's ratios are multiplied with."""
     try:
-        scale_ms: float = read(Positive, store.study.user_attrs.get(_SCALE), "")
+        scale_ms: float = read(Positive, study.user_attrs.get(_SCALE), "")
     except FormatError:
         return None
     return scale_ms

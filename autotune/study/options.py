@@ -9,9 +9,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from autotune.deploy.records import Json, from_plain, to_plain
+from autotune.deploy.records import Json, from_plain, read, to_plain
 from autotune.errors import FormatError, RequestError, did_you_mean, shown
 from autotune.facts.inputs import Generate
 from autotune.facts.model import Model
@@ -40,8 +40,8 @@ DEFAULT_SPACE, DECODER_SPACE = "default", "decoder"
 # Optuna's samplers take no larger one.
 _LARGEST_SEED = 2**32 - 1
 # The storage does not keep these. The user who continues a study names its storage. A storage may
-# come from a stranger, and code (a metric) is never taken from it.
-_NOT_KEPT = frozenset({"metric", "storage", "first", "wait"})
+# come from a stranger, and code (a metric, a sampler) is never taken from it.
+_NOT_KEPT = frozenset({"metric", "sampler", "storage", "first", "wait"})
 # A message names so many outputs.
 _MOST_NAMED = 12
 # Characters of a study's name: files are named after it.
@@ -121,6 +121,8 @@ class StudyOptions(CommonOptions):
             or JSON objects of parameters and values.
         early_stop: Whether the search ends when the front has not moved for long and no
             configuration promises more.
+        sampler: What proposes configurations in place of the model of effects: ``tpe``, ``nsga2``,
+            ``nsga3``, ``gp`` or ``random`` of Optuna, or ``module:class``.
         clients: How many clients run at once, in a closed loop: each begins its next run when the
             last one ended. None means the number in the search space, or one.
     """
@@ -143,6 +145,7 @@ class StudyOptions(CommonOptions):
     study_name: str | None = None
     first: tuple[Path, ...] = ()
     early_stop: bool = True
+    sampler: str | None = None
     clients: int | None = None
 
     @classmethod
@@ -359,6 +362,9 @@ class StudyOptions(CommonOptions):
         return from_plain(cls, {**defaults, **data})
 
 
+_LISTS = frozenset(item.name for item in fields(StudyOptions) if str(item.type).startswith("tuple"))
+
+
 def _is_name(name: str) -> bool:
     """Returns whether a study and its files can have this name."""
     fits = 0 < len(name) <= _LONGEST_NAME and name.isprintable()
@@ -366,7 +372,27 @@ def _is_name(name: str) -> bool:
 
 
 def _typed(name: str, value: Any) -> Any:
-    """Returns the value of an option with the type that the record has."""
+    """Returns the value of an option with the type that the record has.
+
+    Raises:
+        RequestError: it has another type; the message names the option.
+    """
+    if name in _LISTS and isinstance(value, str):
+        raise RequestError(f"{name} must be a list, such as ['{value}'], not the text '{value}'")
+    try:
+        converted = _converted(name, value)
+        hint = get_type_hints(StudyOptions, include_extras=True)[name]
+        if not (isinstance(converted, float) and not math.isfinite(converted)):  # no limit
+            read(hint, to_plain(converted), name)
+    except FormatError as error:
+        raise RequestError(str(error)) from None
+    except (TypeError, ValueError, AttributeError):
+        raise RequestError(f"{name} cannot be {shown(value)}") from None
+    return converted
+
+
+def _converted(name: str, value: Any) -> Any:
+    """Returns the value of an option, with paths for texts and tuples for lists."""
     if value is None:
         return None
     if name in {"model", "data", "out", "generate"}:

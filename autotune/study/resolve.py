@@ -1,11 +1,14 @@
 """A study's options become its context: everything is resolved for the model and this machine."""
 
+from dataclasses import replace
+
 from autotune import __version__
 from autotune.deploy.config import Environment
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
 from autotune.search.context import Context
 from autotune.search.objective import find
+from autotune.search.samplers import make_sampler
 from autotune.space.files import find_space
 from autotune.space.resolve import batching_of
 from autotune.space.start import in_batches, read_configuration
@@ -23,11 +26,14 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
     """
     options.check()
     metric = None if options.metric is None else load_metric(options.metric)
+    if options.sampler is not None:
+        make_sampler(options.sampler, options.seed)
     tried = [read_configuration(file) for file in options.first]
     model = describe(options.model, options.pairs)
     workload = workload_for(model, options.data, options.shapes, options.seed, options.generation)
     options = options.for_workload(model, workload)
     workload = options.asked_of(model, workload)
+    workload = replace(workload, warnings=(*model.remarks, *workload.warnings))
     machine, runtime = seams.hardware(), seams.runtime()
     whole = find_space(options.space)
     clients = options.clients or whole.clients or 1

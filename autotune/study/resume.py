@@ -12,12 +12,11 @@ from autotune.deploy.files import is_file
 from autotune.errors import FormatError, RequestError, StudyError, did_you_mean
 from autotune.facts.hardware import Facts
 from autotune.results.result import FRONT
+from autotune.search.optuna_trials import read_trials
 from autotune.storage.database import VARIABLE, Place, open_storage, quiet_optuna
 from autotune.storage.identity import facts_of
 from autotune.storage.locks import DATABASE
 from autotune.storage.masking import without_secrets
-from autotune.storage.spool import spool_file
-from autotune.storage.trials import read_trials
 from autotune.study.options import StudyOptions
 
 
@@ -77,7 +76,7 @@ def place_of(text: str | None) -> tuple[Place, Path | None]:
         return Place.of(text, Path()), None
     folder = Path(text)
     if is_file(folder / DATABASE):
-        return Place.of(f"sqlite:///{folder.resolve() / DATABASE}", folder), folder
+        return Place.of_folder(folder), folder
     if is_file(folder / FRONT) and os.environ.get(VARIABLE):
         return Place.of(None, folder), folder
     raise StudyError(
@@ -158,7 +157,7 @@ def options_to_continue(where: str | None, **changes: Any) -> StudyOptions:
     entry = choose(entries(place), changes.pop("study_name", None), place)
     if changes.get("out") is None:
         changes["out"] = folder or _folder_of(entry)
-    changes["storage"] = place.text if place.file is None else f"sqlite:///{place.file}"
+    changes["storage"] = place.text
     return options_of(entry, **changes)
 
 
@@ -170,7 +169,7 @@ def _folder_of(entry: StoredStudy) -> Path | None:
     out = entry.options.out if entry.options else None
     if out is None:
         return None
-    return out if is_file(out / FRONT) or is_file(spool_file(out, entry.name)) else None
+    return out if is_file(out / FRONT) or is_file(out / ".lock") else None
 
 
 def options_of(entry: StoredStudy, **changes: Any) -> StudyOptions:

@@ -1,21 +1,24 @@
 """A whole study: its options are resolved, configurations are searched, the best are confirmed."""
 
+import secrets
 from contextlib import closing
 from dataclasses import replace
 
 from autotune.results.result import StudyResult
+from autotune.search.record import Record
 from autotune.storage.database import Place, quiet_optuna
-from autotune.storage.identity import notes_on, related_studies
-from autotune.storage.store import Store
-from autotune.study.finish import Finish, Interrupted, earlier_result
-from autotune.study.folder import make_folder
-from autotune.study.loop import Search
+from autotune.storage.final_comparison import SharedComparison
+from autotune.storage.identity import identity_of, notes_on, open_study, related_studies
+from autotune.study.earlier import earlier_result
+from autotune.study.finish import Finish, Interrupted
+from autotune.study.folder import check_folder, take_folder
+from autotune.study.measured_trial import MeasuredTrial
 from autotune.study.measuring import open_measurer, preparer_of
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.resolve import resolve_study
 from autotune.study.seams import Seams
-from autotune.study.strategy import strategy_of
+from autotune.study.strategy import search_of
 
 
 def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = None) -> StudyResult:
@@ -33,42 +36,53 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
     report(Progress(stage="model"))
     ctx = resolve_study(options, seams)
     place = Place.of(options.storage, ctx.folder)
-    make_folder(options, ctx, place)
+    check_folder(options, ctx, place)
     with (
         seams.lock(ctx.folder, place.file, wait=options.wait, on_note=note),
         quiet_optuna(),
-        seams.storage(place) as database,
+        seams.storage(place, note) as database,
     ):
-        store = Store.open(database, place, ctx, options.study_name, seams.clock, note)
+        take_folder(ctx.folder)
+        study = open_study(database, place, ctx, identity_of(ctx), options.study_name)
         asked = options.resolved(ctx)
-        store.study.set_user_attr("request", asked.to_record())
-        ctx = replace(ctx, study=store.study.study_name)
+        study.set_user_attr("request", asked.to_record())
+        ctx = replace(ctx, study=study.study_name)
+        record = Record(ctx.objectives, ctx.limits)
+        record.read(study)
         related = related_studies(database, ctx.study)
-        for sentence in (*notes_on(related, ctx.facts, store.trials), *ctx.workload.notes):
+        for sentence in (*notes_on(related, ctx.facts, record.trials), *ctx.workload.notes):
             note(sentence)
-        tried_all = store.has_tried_all(ctx)
-        if earlier := earlier_result(ctx, options, len(store.trials), has_tried_all=tried_all):
+        if earlier := earlier_result(ctx, options, record):
             result, sentence = earlier
             report(Progress(stage="done", note=sentence))
             return result
         report(Progress(stage="baseline", options=asked))
-        began_s = seams.clock.monotonic() - store.spent_s
+        began_s = seams.clock.monotonic() - record.spent_s
         preparer = preparer_of(ctx)
-        with closing(open_measurer(ctx, store, preparer, seams)) as measurer, preparer.child.kept():
-            strategy = strategy_of(ctx, options, related, store.count)
-            search = Search(strategy, store, measurer, report, seams.clock)
+        opened = open_measurer(ctx, study, preparer, seams, is_shared=place.is_shared)
+        with closing(opened) as measurer, preparer.child.kept():
+            worker = secrets.token_hex(8) if place.is_shared else ""
+            shared = SharedComparison(study, worker, seams.clock) if worker else None
+            report = report if shared is None else shared.beating(report)
+            objective = MeasuredTrial(study, ctx, record, measurer, report, worker)
+            search = search_of(objective, options, related, seams.clock)
             judge = seams.judge(ctx, preparer, report, seams.clock.monotonic, began_s)
-            finish = Finish(ctx, options, search, preparer, judge)
-            try:
-                search.run(options.trials, options.timeout_s)
-                result = finish.result(began_s)
-            except Interrupted:
-                raise
-            except KeyboardInterrupt:
-                if search.baseline is None or search.baseline.measurement is None:
-                    raise
-                raise Interrupted(finish.cut_short()) from None
-        store.clear_spool()
+            finish = Finish(ctx, options, search, preparer, judge, shared)
+            result = _run(finish, began_s)
         if ctx.hint:
             note(ctx.hint)
         return result
+
+
+def _run(finish: Finish, began_s: float) -> StudyResult:
+    """Returns the result of a search and its final comparison; Ctrl-C keeps what is measured."""
+    try:
+        finish.search.run(finish.options.trials, finish.options.timeout_s)
+        return finish.result(began_s)
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        baseline = finish.search.baseline
+        if baseline is None or baseline.measurement is None:
+            raise
+        raise Interrupted(finish.cut_short()) from None

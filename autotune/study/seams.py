@@ -21,9 +21,8 @@ from autotune.graph.prepare import Preparer
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Measurer
 from autotune.search.context import Context
-from autotune.storage.database import Place, open_storage
+from autotune.storage.database import Clock, open_storage
 from autotune.storage.locks import exclusive_use
-from autotune.storage.retry import Clock
 from autotune.study.judging import Judge, JudgeOnAllSamples
 
 SAMPLES = "samples"
@@ -68,7 +67,7 @@ class Seams:
     judge: Callable[..., Judge] = JudgeOnAllSamples
     clock: Clock = field(default_factory=Clock)
     lock: Callable[..., AbstractContextManager[None]] = exclusive_use
-    storage: Callable[[Place], AbstractContextManager[optuna.storages.RDBStorage]] = open_storage
+    storage: Callable[..., AbstractContextManager[optuna.storages.BaseStorage]] = open_storage
     hardware: Callable[[], Hardware] = hardware
     runtime: Callable[[], Runtime] = runtime
     providers: Callable[[], tuple[ProviderState, ...]] = provider_states

@@ -38,7 +38,6 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna_samplers import EFFECTS, STRATEGIES, make_proposer
 from recording import Recording, read
 from replay import ReplayMeasurer
 from stopwatch import Stopwatch, optuna_methods, timed
@@ -48,15 +47,21 @@ from autotune.measure.outcome import Effort, IsDominated, Outcome, never_dominat
 from autotune.results.final_comparison import compare_finalists
 from autotune.results.selection import select
 from autotune.search.finalists import finalists
-from autotune.search.objective import DEFAULT, find
-from autotune.search.planner import Planner
+from autotune.search.objective import DEFAULT, Objective, find
 from autotune.search.proposer import Prior
+from autotune.search.record import Record
+from autotune.search.sampler import EffectsSampler
+from autotune.search.samplers import SAMPLERS, make_sampler
+from autotune.search.start import portfolio
 from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
+from autotune.space.space import Space
 from autotune.storage.database import quiet_optuna
-from autotune.storage.store import Store
 from autotune.study.loop import Search
+from autotune.study.measured_trial import MeasuredTrial
 
+EFFECTS = "effects"
+STRATEGIES = (EFFECTS, *(name for name in SAMPLERS if name != "gp"))
 TABLES = Path(__file__).parent / "tables"
 _OBJECTIVES = find(DEFAULT)
 _LOOKS = (10, 20, 40, 100)
@@ -201,6 +206,50 @@ class Run:
     own_ms: float
 
 
+@dataclass(frozen=True)
+class SearchedTable:
+    """What of a study's context a search of a table needs."""
+
+    space: Space
+    limits: Limits
+    objectives: Sequence[Objective] = _OBJECTIVES
+    folder: Path = TABLES
+
+
+def search_of_table(
+    study: optuna.Study,
+    recording: Recording,
+    measurer: ReplayMeasurer,
+    strategy: str,
+    seed: int,
+    count: int,
+    worker: str = "",
+    *,
+    first: Sequence[Configuration] = (),
+    prior: Prior | None = None,
+) -> Search:
+    """Returns the search of a table, as a study has it."""
+    limits, space = Limits(max_error=recording.header.max_error), recording.space
+    record = Record(_OBJECTIVES, limits)
+    ctx: Any = SearchedTable(space, limits)
+    objective = MeasuredTrial(study, ctx, record, measurer, lambda _: None, worker)
+    loop = Search(study, objective, [BASELINE, *first, *portfolio(space)])
+    if strategy != EFFECTS:
+        study.sampler = make_sampler(strategy, seed * 1_000_003)
+        return loop
+    study.sampler = loop.effects = EffectsSampler(
+        space,
+        _OBJECTIVES,
+        limits,
+        record,
+        seed=seed,
+        prior=prior,
+        budget=count,
+        early_stop=False,
+    )
+    return loop
+
+
 def search(
     recording: Recording,
     strategy: str,
@@ -216,17 +265,9 @@ def search(
     measurer = TimedReplay(recording, seed, watch)
     with quiet_optuna(), timed(watch, optuna_methods()):
         study = optuna.create_study(storage=url, directions=["minimize"] * len(_OBJECTIVES))
-        limits, space = Limits(max_error=recording.header.max_error), recording.space
-        planner = Planner(
-            space=space,
-            objectives=_OBJECTIVES,
-            limits=limits,
-            proposer=make_proposer(strategy, space, _OBJECTIVES, limits, seed, prior=prior),
-            first=first,
-            early_stop=False,
+        loop = search_of_table(
+            study, recording, measurer, strategy, seed, count, first=first, prior=prior
         )
-        store = Store(study, space, _OBJECTIVES, limits)
-        loop = Search(planner, store, measurer, lambda _: None)
         loop.run(count, timeout_s)
         return list(loop.trials), measurer, len(study.get_trials(deepcopy=False))
 

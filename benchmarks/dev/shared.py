@@ -29,18 +29,13 @@ from typing import Any
 import optuna
 from recording import Recording, read
 from replay import ReplayMeasurer
+from search import EFFECTS, search_of_table
 from stopwatch import Stopwatch, optuna_methods, timed
 
 from autotune.measure.outcome import Effort, IsDominated, Outcome, never_dominated
 from autotune.search.objective import DEFAULT, find
-from autotune.search.planner import Planner
-from autotune.search.proposer import Proposer
-from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration
-from autotune.storage.claims import Claims
 from autotune.storage.database import Place, open_storage, quiet_optuna
-from autotune.storage.store import Store
-from autotune.study.loop import Search
 
 _TABLES = Path(__file__).parent / "tables"
 _OBJECTIVES = find(DEFAULT)
@@ -104,19 +99,7 @@ def work(task: Task, start: Barrier, answers: "Queue[Report]") -> None:
     place = Place.of(task.url, Path())
     with quiet_optuna(), timed(watch, optuna_methods()), open_storage(place) as database:
         study = optuna.load_study(study_name=task.name, storage=database)
-        limits = Limits(max_error=recording.header.max_error)
-        number = database.get_study_id_from_name(task.name)
-        space = recording.space
-        planner = Planner(
-            space=space,
-            objectives=_OBJECTIVES,
-            limits=limits,
-            proposer=Proposer(space, DEFAULT, limits.bounds, seed=0),
-            early_stop=False,
-        )
-        claims = Claims(database.engine, number)
-        store = Store(study, space, _OBJECTIVES, limits, claims=claims, worker=task.driver)
-        loop = Search(planner, store, measurer, lambda _: None)
+        loop = search_of_table(study, recording, measurer, EFFECTS, 0, task.trials, task.driver)
         start.wait()
         watch.spent_s.clear()
         began_s = time.monotonic()

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
+from optuna.storages import RDBStorage
+
 from autotune.search.proposer import Proposer
-from autotune.storage.database import WholeStorage
 
 
 class Stopwatch:
@@ -72,7 +73,7 @@ def timed(watch: Stopwatch, methods: Methods) -> Iterator[None]:
 def optuna_methods() -> Methods:
     """Returns those of Optuna's storage, and of the search's own thinking."""
     return {
-        "storage": (WholeStorage, _functions(WholeStorage)),
+        "storage": (RDBStorage, _functions(RDBStorage)),
         "search": (Proposer, _functions(Proposer)),
     }
 

@@ -28,8 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optuna_samplers import EFFECTS
-from search import TABLES, Truth, picked, reached, search, table
+from search import EFFECTS, TABLES, Truth, picked, reached, search, table
 from threadpoolctl import threadpool_limits
 
 from autotune.search.objective import DEFAULT, find

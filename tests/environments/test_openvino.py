@@ -16,7 +16,7 @@ from world import Environment, environment
 from autotune.deploy.cpu import cpu_features
 from autotune.deploy.providers import CPU, OPENVINO_BF16, OPENVINO_FLOAT_INPUTS, PROVIDERS
 from autotune.graph.parameters import PRECISIONS
-from autotune.storage.trials import read_trials
+from autotune.search.optuna_trials import read_trials
 
 pytestmark = [pytest.mark.environment, pytest.mark.process, pytest.mark.slow]
 

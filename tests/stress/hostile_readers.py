@@ -262,18 +262,6 @@ def _decoder(path: Path) -> Model:
 # --- storages --------------------------------------------------------------------------------
 
 
-def _spool(world: World, case: Path) -> Path:
-    return case / f"{world.study}.spool.jsonl"
-
-
-def _change_spool(world: World, path: Path, choose: Random) -> None:
-    lines = [json.dumps(line).encode() for line in world.spool_lines]
-    for place in range(len(lines)):
-        if choose.random() < 0.6:
-            lines[place] = changed_json(world.spool_lines[place], choose)
-    path.write_bytes(b"\n".join(lines) + b"\n")
-
-
 def _go_on(world: World, path: Path) -> str | None:
     return trials_fault(world.go_on(path.parent))
 
@@ -369,7 +357,6 @@ READERS: tuple[Reader, ...] = (
     Reader("search spaces", 80, _named("space.toml"), _change_space, _read_space),
     Reader("inputs (.npz)", 100, _named("inputs.npz"), _change_npz, _read_npz),
     Reader("prompts", 100, _named("prompts.jsonl"), _change_prompts, _read_prompts),
-    Reader("spools", 40, _spool, _change_spool, _go_on),
     Reader("storages", 80, _named("study.db"), _change_storage, _go_on),
     Reader("models", 24, _named("model.onnx"), _change_model, _read_model, takes_files=False),
 )

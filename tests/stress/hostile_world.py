@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import optuna
 from fakes import FakeMeasurer, FakeWorld, build_search, setting
 from small_inspections import PEAKS, PROFILE, REPORT
 
+from autotune.deploy.config import CONFIG
 from autotune.deploy.files import digest_files
 from autotune.deploy.records import to_plain
 from autotune.deploy.telemetry import switch_off
@@ -22,19 +22,15 @@ from autotune.facts.model import describe
 from autotune.facts.sample_models import lstm
 from autotune.inspection.headroom import headroom
 from autotune.inspection.profile import TimeShare
+from autotune.process.durable import write_json
 from autotune.results.profiling import PROFILE_FILE, ProfiledSession, Profiling
-from autotune.results.writing import CONFIG, write_json
-from autotune.search.objective import DEFAULT, find
-from autotune.search.trial import Limits, Trial
+from autotune.search.optuna_trials import read_trials
+from autotune.search.trial import Trial
 from autotune.space.configuration import Configuration
 from autotune.space.files import find_space
 from autotune.space.resolve import resolve
-from autotune.storage import trials
 from autotune.storage.database import open_storage, quiet_optuna
 from autotune.storage.identity import identity_of, open_study, related_studies
-from autotune.storage.spool import Spool
-from autotune.storage.store import Store
-from autotune.storage.trials import read_trials
 from autotune.study.resume import choose, entries, options_of, place_of
 
 TRIALS = 5
@@ -71,11 +67,7 @@ class World:
             attributes = studies[-1].user_attrs
             names = identity_of(setting(self._space))
             self._identity = {name: attributes[name] for name in names}
-            spooled = read_trials(
-                optuna.load_study(study_name=studies[-1].study_name, storage=database)
-            )
         self.study = studies[-1].study_name
-        self.spool_lines = [trials.describe(replace(trial, number=0)) for trial in spooled]
 
     def _study(self, processor: str) -> None:
         FakeWorld(cost).tune(
@@ -113,10 +105,9 @@ class World:
         with contextlib.suppress(AutotuneError):  # a study without options is refused, and listed
             options_of(choose(studies, None, place))
         with quiet_optuna(), open_storage(place) as database:
-            study = open_study(database, place, case, self.path, self._identity, self._facts)
+            ctx = setting(self._space, folder=case, model=self.model, facts=self._facts)
+            study = open_study(database, place, ctx, self._identity)
             related_studies(database, study.study_name)
-            spool = Spool(case, study.study_name)
-            store = Store(study, self._space, find(DEFAULT), Limits(), spool=spool)
-            search = build_search(FakeMeasurer(cost), self._space, study=study, store=store)
+            search = build_search(FakeMeasurer(cost), self._space, study=study)
             search.run(TRIALS + 2, None)
             return read_trials(study)

@@ -14,7 +14,7 @@ def _start() -> None:
     try:
         _find_package()
         if folder := os.environ.get("AUTOTUNE_RECORD"):
-            from autotune.applications.recorder import start
+            from autotune.applications.start import start
 
             start(folder)
         if folder := os.environ.get("AUTOTUNE_APPLY"):
@@ -50,7 +50,7 @@ def _find_package() -> None:
 def _run_other() -> None:
     """Runs the `sitecustomize` that Python would have found without this folder."""
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]  # noqa: PTH100
+    sys.path[:] = [path for path in sys.path if not _is_folder(path, here)]
     own = sys.modules.pop("sitecustomize", None)
     try:
         import sitecustomize  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
@@ -59,6 +59,14 @@ def _run_other() -> None:
             raise
         if own is not None:
             sys.modules["sitecustomize"] = own
+
+
+def _is_folder(path: str, folder: str) -> bool:
+    """Returns whether a path is that folder; the working directory may be gone."""
+    try:
+        return os.path.abspath(path) == folder  # noqa: PTH100
+    except OSError:
+        return False
 
 
 _start()
