@@ -299,7 +299,9 @@ def tuned_config(
 ) -> TunedConfig:
     """Returns the config of one member, whose model was written as `model` and has these facts."""
     configuration = Configuration.of(member.configuration)
-    session = session_config(configuration.session.to_json(), result.dimensions_of(member))
+    session = session_config(
+        configuration.session.to_json(), result.dimensions_of(member), result.breaking
+    )
     requires, environment = requirements(session, facts), result.environment
     if configuration.runtime != OWN:
         package, _, version = configuration.runtime.partition("==")
