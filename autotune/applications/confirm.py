@@ -218,31 +218,11 @@ def confirm(
                 played[number].append(own)
             on_step(turn * len(entrants) + done, rounds * len(entrants))
     seconds = sorted(item.seconds for item in today)[rounds // 2]
-    confirmed = []
-    for number, entrant in enumerate(entrants):
-        own_rounds = played[number]
-        if len(own_rounds) < rounds:
-            continue
-        ratio = mean_log_interval([item.ratio for item in own_rounds])
-        confirmed.append(
-            Confirmed(
-                label=entrant.label,
-                choices=entrant.choices,
-                words=entrant.words,
-                ratio=ratio,
-                seconds=seconds * ratio.value,
-                cpu_s=sorted(item.cpu_s for item in own_rounds)[rounds // 2],
-                peak_mib=max(item.peak_mib for item in own_rounds),
-                held_mib=max(item.held_mib for item in own_rounds),
-                # a small session may add nothing that can be seen
-                peak_ratio=mean_log_interval(
-                    [
-                        max(1.0, item.peak_mib) / max(1.0, its.peak_mib)
-                        for item, its in zip(own_rounds, today, strict=True)
-                    ]
-                ),
-            )
-        )
+    confirmed = [
+        _confirmed(entrant, played[number], today)
+        for number, entrant in enumerate(entrants)
+        if len(played[number]) == rounds
+    ]
     whole = [own for own in played.values() if len(own) == rounds]
     times = Scatter.of([item.ratio for item in own] for own in whole)
     groups: list[Sequence[Replayed | Played]] = [today, *whole]
@@ -259,6 +239,29 @@ def confirm(
         ),
     )
     return base, confirmed
+
+
+def _confirmed(entrant: Entrant, played: Sequence[Played], today: Sequence[Replayed]) -> Confirmed:
+    """Returns what an entrant comes to in all rounds."""
+    middle = len(played) // 2
+    ratio = mean_log_interval([item.ratio for item in played])
+    return Confirmed(
+        label=entrant.label,
+        choices=entrant.choices,
+        words=entrant.words,
+        ratio=ratio,
+        seconds=sorted(item.seconds for item in today)[middle] * ratio.value,
+        cpu_s=sorted(item.cpu_s for item in played)[middle],
+        peak_mib=max(item.peak_mib for item in played),
+        held_mib=max(item.held_mib for item in played),
+        # a small session may add nothing that can be seen
+        peak_ratio=mean_log_interval(
+            [
+                max(1.0, item.peak_mib) / max(1.0, its.peak_mib)
+                for item, its in zip(played, today, strict=True)
+            ]
+        ),
+    )
 
 
 def _luck(deviation: float, questions: int) -> float:

@@ -68,11 +68,11 @@ _JOINT_SHARE = 0.3
 _FEWEST_JOINT, _MOST_JOINT = 4, 60
 # Shares of a limit of time: of the models' own studies, and of the end in what is left then.
 _OWN_SHARE, _CONFIRM_SHARE = 0.4, 0.55
-_FEWEST_ENTRANTS = 2
+_FEWEST_ENTRANTS, _MOST_ENTRANTS = 2, 5
 # The rounds at the end are what is compared; within one, two replays are enough.
 _FINAL_TURNS = 2
 # For the estimate of the time: a trial of a model takes so long, and so many calls.
-_TRIAL_S, _TRIAL_CALLS, _USUAL_ENTRANTS = 3.0, 60, 6
+_TRIAL_S, _TRIAL_CALLS = 3.0, 60
 _DEFAULTS = "ONNX Runtime's defaults"
 # A process that was forked has none of the threads that its parent's sessions started: two or more
 # for operators beside each other let it hang (microsoft/onnxruntime#9800).
@@ -234,7 +234,9 @@ def _together(
         until_s = None if state.left_s == math.inf else (1 - _CONFIRM_SHARE) * state.left_s
         search.run(measurer, trials, on_trial, study, until_s)
         cost_s = (time.monotonic() - began_s) / max(1, len(search.trials))
-        most = max(_FEWEST_ENTRANTS, int(min(state.left_s / (FEWEST_ROUNDS * cost_s), 1000)))
+        most = max(
+            _FEWEST_ENTRANTS, int(min(state.left_s / (FEWEST_ROUNDS * cost_s), _MOST_ENTRANTS))
+        )
         entrants = _entrants(search, measurer, state)[:most]
         return confirm(
             measurer,
@@ -271,7 +273,7 @@ def _duration_in_words(
         for item in state.tunable
     )
     replay_s = (2 * schedule.turns + 2) * schedule.recorded_s
-    minutes = (own_s + (joint + ROUNDS * _USUAL_ENTRANTS) * replay_s) / 60
+    minutes = (own_s + (joint + ROUNDS * _MOST_ENTRANTS) * replay_s) / 60
     return f"this study takes about {math.ceil(minutes)} min; --timeout bounds it as a whole"
 
 
