@@ -2,6 +2,7 @@
 
 import json
 import math
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from fakes import measurement
 from test_compare import make_fake, save_model
 
 from autotune.errors import RequestError, StudyError
+from autotune.facts.inputs import workload_for
+from autotune.facts.model import describe
 from autotune.measure.outcome import Outcome
 from autotune.results.compare import Comparison, MakeMeasurer
 from autotune.storage.database import VARIABLE
@@ -38,6 +41,18 @@ def _again(
 
 def _cost(_: str, threads: int) -> Outcome:
     return measurement({0: 10.0, 1: 5.0, 2: 20.0}[threads])
+
+
+@pytest.fixture(autouse=True)
+def _same_inputs(frozen_study: Path) -> None:
+    """The version that wrote the study generated other inputs; the copy names those of today."""
+    workload = workload_for(describe(frozen_study.parent / "lstm.onnx"), None, {})
+    database = frozen_study / "study.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute(
+            "UPDATE study_user_attributes SET value_json = ? WHERE key = 'workload'",
+            [json.dumps(workload.signature())],
+        )
 
 
 def test_any_trials_of_a_study(frozen_study: Path) -> None:

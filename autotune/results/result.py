@@ -79,6 +79,7 @@ class StudyResult:
         effects: How much each value alone changes the objectives, by the model of the search.
         cache_bytes: Size of the transformed models in the study's folder.
         notes: Remarks on the inputs, a sentence each.
+        warnings: What on the inputs qualifies all numbers, a sentence each.
         complete: False where the study was cut short: the numbers are those of the search.
         files: The names of the written files, relative to `folder`.
         others: What else the final comparison measured: configurations that are not on the front,
@@ -89,6 +90,7 @@ class StudyResult:
             before it and are beyond a limit; empty where there are few samples.
         batching: The batch sizes; None where each run has one sample.
         pairs: What the user names that a decoder feeds back, by the names of the inputs.
+        breaking: ONNX Runtime's own optimisations that break the model; all members do without.
         config_sha256: Digest of the ``best.json`` that belongs to it; empty where none is written.
     """
 
@@ -122,6 +124,8 @@ class StudyResult:
     batching: Batching | None
     clients: PositiveWhole
     pairs: Mapping[str, str] = field(default_factory=dict)
+    breaking: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     config_sha256: str = ""
 
     @property

@@ -81,6 +81,7 @@ def summarise(
         effects=effects_of(setting, trials),
         cache_bytes=cache_bytes,
         notes=setting.workload.notes,
+        warnings=setting.workload.warnings,
         dimensions=setting.workload.dimensions(setting.model),
         environment=setting.environment,
         complete=conclusion.complete,
@@ -91,6 +92,7 @@ def summarise(
         batching=setting.batching,
         clients=setting.clients,
         pairs=pairs,
+        breaking=setting.model.breaking,
     )
 
 

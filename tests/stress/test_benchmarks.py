@@ -75,6 +75,11 @@ CASES = {
     "subnormal": Case(
         arguments="--width 64 --trials 2", holds=lambda it: "of 16,384 weights" in it["evidence"]
     ),
+    "gpu": Case(
+        arguments="--rehearse --minutes 1.5 --models cnn",
+        holds=lambda it: len(it["models"]["cnn"]) >= 4,
+        alone=True,
+    ),
     "loader": Case(
         arguments=f"{CONFIG} --processes 1",
         holds=lambda it: it["import_ms"] > 0 and 0 < it["memory_mib"] < 20,
@@ -197,8 +202,9 @@ def test_every_benchmark_has_a_short_form() -> None:
             for node in ast.parse(path.read_text(encoding="utf-8")).body
         )
     }
-    # these need models that no environment of the tests has, or have tests of their own below
-    alone = {"decoder", "hook", "ocr", "service"}
+    # these need models that no environment of the tests has, have tests of their own below, or are
+    # a part of another one
+    alone = {"decoder", "gpu_contenders", "hook", "ocr", "service"}
     alone |= {"ocr_application", "package_application", "service_application"}
     assert with_main - alone == CASES.keys()
 
