@@ -230,7 +230,9 @@ def _members(result: StudyResult, preparer: Preparer) -> tuple[OwnMember, ...]:
             prepared = preparer.prepare(configuration.graph.to_json())
         except PreparationError:
             continue
-        session = session_config(configuration.session.to_json(), result.dimensions_of(member))
+        session = session_config(
+            configuration.session.to_json(), result.dimensions_of(member), result.breaking
+        )
         members.append(
             OwnMember(
                 label=f"trial {member.trial}", model=prepared.path, session=session, member=member

@@ -12,6 +12,7 @@ import onnx.inliner
 from onnx import external_data_helper
 
 from autotune.deploy.decoder import Decoder, Port
+from autotune.facts.breaking import open_default
 from autotune.facts.decoder_graph import decoder_in
 from autotune.facts.graph_inputs import described
 from autotune.facts.graphs import RUNTIME_DOMAIN, all_graphs, all_nodes, all_weights, operator_of
@@ -56,7 +57,7 @@ def inspect(message: Message) -> ModelFacts:
         model = onnx.inliner.inline_local_functions(model)
     data_names = _data_names(model, path.parent)
     to_initializers(model)
-    session = _open(path)
+    session, breaking = open_default(path)
     inputs = _inputs(session, model)
     optional = _optional(session, model)
     operators = Counter(operator_of(node) for node in all_nodes(model.graph))
@@ -70,6 +71,7 @@ def inspect(message: Message) -> ModelFacts:
         data_names=data_names,
         inputs=inputs,
         outputs=tuple(output.name for output in model.graph.output),
+        breaking=breaking,
         operators=dict(operators.most_common()),
         parameters=parameters,
         has_conv="Conv" in operators,
@@ -119,15 +121,6 @@ def _data_names(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
             raise ValueError(f"its external data file '{name}' is truncated")
         names[name] = None
     return tuple(names)
-
-
-def _open(path: Path) -> Any:
-    """Returns a session of the model with default options."""
-    import onnxruntime
-
-    return onnxruntime.InferenceSession(
-        str(path), providers=["CPUExecutionProvider"], enable_fallback=0
-    )
 
 
 def _decoder(

@@ -87,6 +87,7 @@ class ModelFacts:
         quantisable_inside: The same in the branches and bodies of its nodes.
         embeddings: How many nodes take rows out of a large constant table of their own.
         branches: How many heavy nodes can run side by side, at least.
+        breaking: ONNX Runtime's own optimisations with which it does not open.
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation; None
             where its graph could not be read.
         decoder: Which outputs are inputs of the next step; None where none is.
@@ -104,6 +105,7 @@ class ModelFacts:
     branches: Whole
     subnormals: Whole | None
     embeddings: Whole = 0
+    breaking: tuple[Text, ...] = ()
     decoder: Decoder | None = None
     optional: tuple[Tensor, ...] = ()
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from autotune.deploy.decoder import Plan
 from autotune.deploy.records import Json, to_plain
-from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, RequestError
 from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.inputs import workload_for
@@ -142,7 +141,7 @@ def _inspection(inspected: InspectedModel) -> Inspection:
 def _measured(inspected: InspectedModel, on_step: OnStep) -> tuple[InspectedModel, Peaks]:
     """Returns the model with everything that is measured of the default, and the peaks."""
     path, workload = inspected.model.path, inspected.workload
-    profile = profile_session(path, SessionConfig(), workload)
+    profile = profile_session(path, inspected.model.default_session, workload)
     on_step(1, _STEPS)
     peaks = measure_peaks(inspected.report.work.least_bytes)
     on_step(2, _STEPS)

@@ -160,7 +160,9 @@ class DuetMeasurer:
             )
         prepare_s = time.monotonic() - began
         batch = configuration.batch(self._smallest)
-        config = session_config(configuration.session.to_json(), self._sets[batch].dimensions)
+        config = session_config(
+            configuration.session.to_json(), self._sets[batch].dimensions, self._model.breaking
+        )
         sessions = str(configuration.to_json().get(SESSIONS, SHARED))
         outcome = self.measure_session(
             path,
@@ -376,7 +378,7 @@ class DuetMeasurer:
     def _start_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the time of a run in ms."""
         samples, source = self._sets[self._smallest], self._configuration_files.source
-        files, config = samples.files, session_config({}, samples.dimensions)
+        files, config = samples.files, self._model.default_session
         child = _start_worker()
         try:
             opened = request_session(

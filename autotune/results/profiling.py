@@ -7,7 +7,6 @@ from pathlib import Path
 from autotune.deploy.config import CONFIG
 from autotune.deploy.files import digest_files, is_file, is_folder, read_json
 from autotune.deploy.records import Json, PositiveWhole, Several, Text, from_plain, to_plain
-from autotune.deploy.session import SessionConfig
 from autotune.errors import FormatError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.inputs import workload_for
@@ -105,7 +104,7 @@ def profile(
             workload, subject.batch
         )
     steps = 3 if subject.source_sha256 else 2
-    default = profile_session(original.path, SessionConfig(), workload)
+    default = profile_session(original.path, original.default_session, workload)
     on_step(1, steps)
     work = read_model(original.path, workload).work
     peaks = measure_peaks(work.least_bytes)

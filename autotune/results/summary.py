@@ -92,6 +92,7 @@ def summarise(
         batching=setting.batching,
         clients=setting.clients,
         pairs=pairs,
+        breaking=setting.model.breaking,
     )
 
 
