@@ -4,8 +4,8 @@
 
 Each package gets an environment of its own (`python -m venv` and pip) with the ONNX Runtime of this
 one. The command is `package_application.py NAME COUNT`, whose one line on stdout is a digest of all
-answers and the first of them: text, boxes, kinds, probabilities, notes. `compare` says whether it is the
-same. A study takes at most six minutes, the comparison three; --quick takes a minute for both.
+answers and the first of them: text, boxes, kinds or probabilities. `compare` says whether it is
+the same. A study takes at most six minutes, the comparison three; --quick takes a minute for both.
 """
 
 import argparse
@@ -101,9 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PACKAGES)}")
     parser.add_argument("--folder", type=Path, default=Path("packages"))
-    parser.add_argument(
-        "--quick", action="store_true", help="a tenth of the calls, studies of 30 s"
-    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the calls, 30 s a study")
     options = parser.parse_args()
     for name in options.names or PACKAGES:
         tune(name, options.folder.absolute() / name, PACKAGES[name], options)
