@@ -101,7 +101,7 @@ class Recorder:
         self._lock = threading.RLock()
 
     def end(self) -> None:
-        """Ends the recording: what is closed from now on, Python itself closes, module by module."""
+        """Ends the recording: what is closed from now on is closed by the end of Python."""
         self.has_ended = True
 
     @contextmanager
@@ -219,7 +219,7 @@ class Recorder:
                 watched = Watched({**line, "number": next(self._sessions)})
                 equal.append(watched)
             watched.session = weakref.ref(
-                session, guarded(lambda _: self.has_ended or self._closed(watched))
+                session, guarded(lambda _: None if self.has_ended else self._closed(watched))
             )
             self._introduce(watched)
         return watched

@@ -77,7 +77,7 @@ def tune(name: str, folder: Path, package: Package, options: argparse.Namespace)
     if not recording.exists():
         record = [*AUTOTUNE, "record", "-q", "-o", str(recording), "--", *command]
         subprocess.run(record, check=True, stdout=subprocess.DEVNULL)
-    study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned), "-q", "--wait"]
+    study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned), "-q", "--set", "wait=yes"]
     study += [*package.options, *(("--timeout", "30s") if options.quick else ())]
     began = time.monotonic()
     subprocess.run(study, check=True, stdout=subprocess.DEVNULL)
