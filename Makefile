@@ -34,7 +34,6 @@ stress:
 # the outputs in README and the tutorial are still what the commands print; FILES holds the tutorial's model
 FILES = .
 docs:
-	python docs/generate.py
 	python docs/record.py --files $(FILES)
 
 format:

@@ -1,7 +1,7 @@
 """What a study gives on a CUDA device: beside the default session, a script, and PyTorch.
 
     python benchmarks/gpu.py [--minutes 7.5] [--models cnn,encoder,decoder] [--to FILE]
-                              [--folder DIR] [--rehearse]
+                              [--folder DIR] [--rehearse] [--json]
 
 It makes three models with fixed seeds: a convolution network on batches of 8 images, a transformer
 encoder on batches of texts with their true lengths, and a decoder. Every way to run them is timed
@@ -42,7 +42,7 @@ _LONGEST_WAY_S = 100.0
 # What timing a config takes at most, and what a study may take after Ctrl-C.
 _RESERVE_S, _ENDING_S = 20.0, 20.0
 # Of the time of a study: its search. It begins with the default, and the final comparison follows.
-_SEARCHED_SHARE = 0.5
+_SEARCHED_SHARE = 0.4
 # How the time is shared out: a decoder's measurements are of prompts, steps and text.
 _WEIGHTS = {gpu_models.CNN: 1.0, gpu_models.ENCODER: 1.0, gpu_models.DECODER: 1.4}
 _HEAD = f"{'':29}{'ms':>10}{'of default':>12}{'device MiB':>12}{'error':>10}"
@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, help="a file for the table")
     parser.add_argument("--folder", type=Path, help="keeps models and studies")
     parser.add_argument("--rehearse", action="store_true", help="small models on the CPU")
+    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     end = time.monotonic() + given.minutes * 60
     lines: list[str] = []
@@ -75,11 +76,14 @@ def main() -> None:
         say(line)
     with tempfile.TemporaryDirectory() as scratch:
         root = given.folder or Path(scratch)
+        rows: dict[str, dict[str, Any]] = {}
         names = given.models.split(",")
         for number, name in enumerate(names):
             whole = sum(_WEIGHTS[other] for other in names[number:])
             left_s = (end - time.monotonic()) * _WEIGHTS[name] / whole
-            run_model(name, root / name, device, left_s, say)
+            rows[name] = run_model(name, root / name, device, left_s, say)
+    if given.json:
+        print(json.dumps({"models": rows}))
 
 
 def why_not() -> str:
@@ -115,8 +119,8 @@ def _device_line() -> str:
 
 def run_model(
     name: str, folder: Path, device: str, left_s: float, say: Callable[[str], None]
-) -> None:
-    """Times the other ways to run one model, studies it, and times its config."""
+) -> dict[str, Any]:
+    """Times the other ways to run one model, studies it, and times its config; returns the rows."""
     end = time.monotonic() + left_s
     sizes = gpu_models.SMALL if device == "cpu" else gpu_models.Sizes()
     gpu_models.write(name, sizes, folder)
@@ -126,8 +130,8 @@ def run_model(
     reference = contend(REFERENCE, name, folder, device, _LONGEST_WAY_S)
     if isinstance(reference, str):
         say(f"the reference fails: {reference}")
-        return
-    default_ms = None
+        return {}
+    rows: dict[str, Any] = {}
     studied = ""
     for way in (*_OTHERS, *_OURS):
         if way in (EAGER, COMPILED) and importlib.util.find_spec("torch") is None:
@@ -142,9 +146,10 @@ def run_model(
         if isinstance(numbers, str):
             say(f"{way:29} {numbers}")
             continue
-        default_ms = numbers["ms"] if way == ARRAYS else default_ms
-        say(row(way, numbers, default_ms, folder))
+        rows[way] = numbers
+        say(row(way, numbers, rows.get(ARRAYS, {}).get("ms"), folder))
     say(studied)
+    return rows
 
 
 def _meaning(name: str, sizes: gpu_models.Sizes) -> str:

@@ -221,7 +221,8 @@ def opened(way: str, name: str, folder: Path, device: str, sizes: gpu_models.Siz
         session = autotune.load(folder / "out" / "best.json")
         if is_decoder:
             return TunedSteps(session, sizes.prompt + sizes.new)
-        return Bound(session, device) if way == TUNED else Arrays(session)
+        place = device if session.get_providers()[0] == _PROVIDERS[device][0] else "cpu"
+        return Bound(session, place) if way == TUNED else Arrays(session)
     settings = onnxruntime.SessionOptions()
     if way == REFERENCE:
         settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

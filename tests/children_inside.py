@@ -26,6 +26,7 @@ R = TypeVar("R")
 MODULES = (
     "autotune.facts.model_child",
     "autotune.facts.tokens_child",
+    "autotune.facts.tried_inputs_child",
     "autotune.graph.optimizers_child",
     "autotune.graph.prepare_child",
     "autotune.inspection.model_report_child",
@@ -56,6 +57,10 @@ class _InsideChild:
         self._folder = Path(tempfile.mkdtemp())
 
     @property
+    def folder(self) -> Path:
+        return self._folder
+
+    @property
     def pid(self) -> int:
         return os.getpid()
 
@@ -82,5 +87,5 @@ class _InsideChild:
 
 def children_inside(patch: Callable[[object, str, Any], None]) -> None:
     """Lets the children of :data:`MODULES` answer in this process."""
-    for name in ("__init__", "pid", "request", "is_running", "freeze", "thaw", "stop"):
+    for name in ("__init__", "folder", "pid", "request", "is_running", "freeze", "thaw", "stop"):
         patch(Child, name, vars(_InsideChild)[name])

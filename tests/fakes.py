@@ -337,6 +337,7 @@ def _no_judge(*_: object) -> Callable[[object], None]:
     return lambda finalist: None
 
 
-def _no_lock(*_: object, **__: object) -> nullcontext[None]:
+def _no_lock(folder: Path, *_: object, **__: object) -> nullcontext[None]:
     """A computing measurer does not need the machine for itself."""
+    folder.mkdir(parents=True, exist_ok=True)
     return nullcontext()

@@ -11,6 +11,7 @@ from small_models import distance
 
 from autotune.facts.feeds import Feed, save_samples
 from autotune.graph import prepare_child
+from autotune.graph.entries import StepRefusedError
 from autotune.graph.graph_facts import FILE
 from autotune.graph.parameters import shared_passes, steps_of
 
@@ -37,7 +38,7 @@ def make(model: onnx.ModelProto, folder: Path, feeds: Sequence[Feed] = (), **hal
         copy = Path(tempfile.mkdtemp(dir=folder))
         for file in current.parent.iterdir():
             (copy / file.name).write_bytes(file.read_bytes())
-        prepare_child.convert(
+        reply = prepare_child.convert(
             {
                 "source": str(copy / current.name),
                 "folder": str(made),
@@ -46,6 +47,8 @@ def make(model: onnx.ModelProto, folder: Path, feeds: Sequence[Feed] = (), **hal
                 "steps": [[step.name, dict(step.options)] for step in steps],
             }
         )
+        if reply.refusal is not None:
+            raise StepRefusedError(reply.refusal.message)
         current = made / FILE
     return current
 

@@ -12,6 +12,7 @@ from autotune.facts.generated import generate
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import READY, ProviderState
+from autotune.facts.usual_sizes import usual_shapes
 from autotune.space.files import find_space
 from autotune.space.parameters import PARAMETERS
 from autotune.space.resolve import resolve
@@ -70,6 +71,8 @@ def resolved(
     """
     ready = tuple(ProviderState(word=word, state=READY, devices=("CPU",)) for word in providers)
     described = model(**changes)
-    inputs = generate(described, {})
+    # as the user gives them: sizes that autotune chose are not fixed
+    shapes = next(usual_shapes(described.inputs))
+    inputs = generate(described, shapes)
     here = machine(cores, features, architecture)
     return resolve(find_space(name), described, inputs, here, fixed, ready, batch=batch)

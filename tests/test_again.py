@@ -2,6 +2,7 @@
 
 import json
 import math
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from fakes import measurement
 from test_compare import make_fake, save_model
 
 from autotune.errors import RequestError, StudyError
+from autotune.facts.inputs import workload_for
+from autotune.facts.model import describe
 from autotune.measure.outcome import Outcome
 from autotune.results.compare import Comparison, MakeMeasurer
 from autotune.storage.database import VARIABLE
@@ -40,6 +43,18 @@ def _cost(_: str, threads: int) -> Outcome:
     return measurement({0: 10.0, 1: 5.0, 2: 20.0}[threads])
 
 
+@pytest.fixture(autouse=True)
+def _same_inputs(frozen_study: Path) -> None:
+    """The version that wrote the study generated other inputs; the copy names those of today."""
+    workload = workload_for(describe(frozen_study.parent / "lstm.onnx"), None, {})
+    database = frozen_study / "study.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute(
+            "UPDATE study_user_attributes SET value_json = ? WHERE key = 'workload'",
+            [json.dumps(workload.signature())],
+        )
+
+
 def test_any_trials_of_a_study(frozen_study: Path) -> None:
     before = (frozen_study / "study.db").read_bytes()
     fake, make = make_fake(_cost)
@@ -61,7 +76,7 @@ def test_what_is_no_trial_is_refused(frozen_study: Path) -> None:
     other = save_model(frozen_study.parent, "other.onnx", width=16)
     with pytest.raises(StudyError, match="is not the model of the study"):
         _again(frozen_study, 3, make=make, source=other)
-    with pytest.raises(RequestError, match="say where it is with --model"):
+    with pytest.raises(RequestError, match="say where it is with --set model="):
         _again(frozen_study, 3, make=make, source=frozen_study / "absent.onnx")
     inputs = frozen_study.parent / "inputs.npz"
     np.savez(inputs, frames=np.ones((2, 1, 1, 4), np.float32), state=np.ones((2, 1, 1, 8), "f"))

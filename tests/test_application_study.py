@@ -69,9 +69,9 @@ from autotune.facts.feeds import save_samples
 from autotune.facts.generated import one_sample
 from autotune.facts.model import describe
 from autotune.process.child import ChildFailure
+from autotune.process.durable import write_json
 from autotune.report.application import outcome, view_application, view_recording
 from autotune.report.page.application import render_application
-from autotune.results.writing import write_json
 
 PASSED = Passed(
     options={"intra_op_num_threads": 2, "enable_cpu_mem_arena": False},

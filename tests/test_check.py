@@ -109,6 +109,14 @@ def test_what_an_application_must_know_of_its_calls(model: Path) -> None:
     assert "run_async" in text
 
 
+def test_the_sizes_that_a_config_takes_are_named(model: Path) -> None:
+    session = SessionConfig(free_dimensions={"tracks": 3})
+    text = words_of(
+        view_check(check(write_config(model, make_config(session=session))), "best.json")
+    )
+    assert "It takes tracks = 3 only" in text
+
+
 def test_a_config_of_several_clients(model: Path) -> None:
     checked = check(write_config(model, make_config(serving=Serving(clients=8))))
     assert checked.tuned_for == "tuned for 8 clients, which share one session"

@@ -15,7 +15,7 @@ import pytest
 
 from autotune.deploy.records import Amount, Whole
 from autotune.errors import FormatError, StorageError
-from autotune.process.child import Child, ChildFailure
+from autotune.process.child import Child, ChildFailure, child_environment
 
 pytestmark = [
     pytest.mark.process,
@@ -322,6 +322,39 @@ def test_the_environment_is_scrubbed(start: Start, monkeypatch: pytest.MonkeyPat
     assert "ORT_INTRA_OP_NUM_THREADS" not in seen
     assert seen["ORT_DISABLE_TELEMETRY"] == "1"
     assert seen["PATH"] == os.environ["PATH"]
+
+
+def test_what_is_measured_has_the_environment_of_an_application(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Libraries and drivers read variables of any name; what looks like a secret stays here."""
+    kept = {
+        "GLIBC_TUNABLES": "glibc.malloc.trim_threshold=128",
+        "HIP_VISIBLE_DEVICES": "0",
+        "ZE_AFFINITY_MASK": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "4",
+    }
+    secrets = {
+        "PGPASSWORD": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "HF_TOKEN": "x",
+        "OPENAI_API_KEY": "x",
+        "GithubToken": "x",
+        "DATABASE_URL": "postgresql://me:pass@host/name",
+        "AUTOTUNE_STORAGE": "postgresql://host/name",
+        "AUTOTUNE_RECORD": "/tmp/app.rec",
+    }
+    for name, text in (kept | secrets).items():
+        monkeypatch.setenv(name, text)
+    seen = child_environment(measures=True)
+    assert kept.items() <= seen.items()
+    assert not seen.keys() & secrets.keys()
+    assert seen["ORT_DISABLE_TELEMETRY"] == "1"
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert child_environment(measures=True)["OMP_NUM_THREADS"] == "1"
+    assert child_environment()["OMP_NUM_THREADS"] == "1"
+    assert not child_environment().keys() & {"GLIBC_TUNABLES", *secrets}
 
 
 def test_printing_does_not_reach_the_channel(start: Start) -> None:

@@ -13,6 +13,7 @@ from test_compare import save_model, write_config
 from typer.testing import CliRunner, Result
 
 from autotune.cli.app import app, run
+from autotune.cli.comparing import _is_ours
 from autotune.deploy.config import Serving, TunedConfig
 from autotune.export.targets import TARGETS
 from autotune.facts import sample_models
@@ -95,6 +96,23 @@ def test_wrong_requests(
     assert config.read_bytes() == before
 
 
+@pytest.mark.parametrize("option", ["--junit", "--export-markdown"])
+def test_a_file_of_the_user_is_not_overwritten(
+    config: Path, tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused before anything is measured, as is one that cannot be written."""
+    notes = tmp_path / "notes.md"
+    notes.write_text("# mine", encoding="utf-8")
+    for path, words in (
+        (notes, "nothing is overwritten"),
+        (tmp_path / "absent" / "file", "there is no folder"),
+    ):
+        code, _, lines = _ended(capsys, "compare", str(config), option, str(path))
+        assert code == 2
+        assert words in lines
+    assert notes.read_text(encoding="utf-8") == "# mine"
+
+
 @pytest.mark.process
 @pytest.mark.slow
 def test_the_gate_of_a_build(
@@ -113,6 +131,7 @@ def test_the_gate_of_a_build(
     broken = [verdict for verdict in document["verdicts"] if not verdict["kept"]]
     assert [verdict["limit"] for verdict in broken] == ["speedup"]
     (suite,) = ET.fromstring(report.read_bytes())
+    assert _is_ours(report)
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
 
 

@@ -260,6 +260,26 @@ def test_stolen_slices_are_not_quiet() -> None:
     assert duet.contaminated == 3
 
 
+def test_what_runs_on_a_device_is_compared_with_the_quiet_reference(machine: _Machine) -> None:
+    """Neighbours slow the reference on the processor, and not a configuration that leaves it."""
+    reference = _reference(machine)
+    quiet_ms = reference.undisturbed_ms
+    machine.noisy = lambda _: True
+    began_s = machine.now_s
+    duet = play(
+        reference,
+        _Process(machine, "configuration", 0.5, slowed=1.0),
+        run_ms=0.5,
+        effort=_EFFORT,
+        limit_s=1.0,
+        quiet_ms=quiet_ms,
+    )
+    assert duet.ratio.value == pytest.approx(0.5 / quiet_ms, rel=0.02)
+    assert len(duet.reference) == 1
+    assert machine.now_s - began_s < 2 * _EFFORT.time_cap_s
+    assert not reference.is_undisturbed(reference.time_slice())
+
+
 def test_the_quiet_speed_outlives_the_process(machine: _Machine) -> None:
     reference = _reference(machine)
     before_ms = reference.undisturbed_ms

@@ -1,7 +1,6 @@
 """The examples in docs/ and the commands in them exist."""
 
 import re
-import runpy
 import shlex
 import tomllib
 from pathlib import Path
@@ -85,8 +84,3 @@ def test_the_gate_of_a_hosted_build() -> None:
     assert [shlex.split(command)[1] for command in commands] == ["check", "compare"]
     for command in commands:
         _assert_command(shlex.split(command)[1:])
-
-
-def test_the_page_of_commands_is_that_of_the_program() -> None:
-    made = runpy.run_path(str(ROOT / "docs" / "generate.py"))
-    assert (ROOT / "docs" / "reference.md").read_text(encoding="utf-8") == made["reference"]()

@@ -85,6 +85,14 @@ def test_wrong_requests_are_refused(frozen_config: Path) -> None:
         export(frozen_config, "cpp")
 
 
+@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"python"}))
+def test_a_captured_graph_is_left_out(target: str) -> None:
+    """Code that binds no buffers would get nothing from it; Python's file carries the loader."""
+    name = "CUDAExecutionProvider"
+    rendering = render(target, SessionConfig(providers=((name, {"enable_cuda_graph": "1"}),)))
+    assert any("enable_cuda_graph" in lost for lost in rendering.lost)
+
+
 @pytest.mark.parametrize("target", sorted(TARGETS))
 def test_the_default_session_loses_nothing(target: str) -> None:
     assert render(target, SessionConfig(options={"enable_mem_reuse": True})).lost == ()

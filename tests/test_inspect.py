@@ -52,6 +52,7 @@ def _inspection(*findings: Finding) -> Inspection:
         report=replace(REPORT, work=work),
         findings=findings,
         clear=("an old opset",),
+        unknown=(),
         unmeasured=(),
         profile=PROFILE,
         peaks=PEAKS,
@@ -62,6 +63,14 @@ def _inspection(*findings: Finding) -> Inspection:
 
 def _text(inspection: Inspection) -> str:
     return words_of(view_inspection(inspection))
+
+
+def test_what_could_not_be_read_is_called_unknown() -> None:
+    inspection = replace(_inspection(), unknown=("subnormal weights", "layout reorders"))
+    assert (
+        "Not known, because the optimised graph could not be read: subnormal weights, layout "
+        "reorders. Not found: an old opset."
+    ) in _text(inspection)
 
 
 def test_findings_come_first_with_evidence_effect_and_remedy() -> None:
@@ -155,7 +164,7 @@ def test_model_that_does_not_run_is_read_all_the_same(tmp_path: Path) -> None:
     made.graph.output.append(helper.make_tensor_value_info("reshaped", 1, [7, 7]))
     onnx.save(made, path)
     inspection = inspect_model(path)
-    assert "cannot be profiled" in inspection.failure
+    assert "runs on no inputs that autotune can make up" in inspection.failure
     assert inspection.report.opset == 17
 
 

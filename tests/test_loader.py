@@ -17,7 +17,7 @@ from command_line import printed
 from test_config import make_config, requiring
 
 import autotune
-from autotune.deploy import cpu, loader
+from autotune.deploy import cpu, cuda, loader
 from autotune.deploy.config import (
     DataFile,
     Environment,
@@ -29,6 +29,7 @@ from autotune.deploy.config import (
 from autotune.deploy.fitting import fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.options import EXACT_PRODUCTS, Value
+from autotune.deploy.providers import CPU, PROVIDERS
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 
@@ -466,3 +467,38 @@ def test_an_older_runtime_without_a_level(model: Path, monkeypatch: pytest.Monke
     for use in (autotune.load, autotune.session_options):
         with pytest.raises(ConfigError, match=r"best\.json: .* no graph_optimization_level"):
             use(path)
+
+
+def test_an_allocator_that_the_application_may_have_registered(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime keeps the first without a word."""
+    session = SessionConfig(
+        entries={"session.use_env_allocators": "1"}, env_allocator={"arena_extend_strategy": 1}
+    )
+    path = write_config(model, make_config(session=session))
+    monkeypatch.setattr(loader, "has_registered", lambda: False)
+    for was_imported in (False, True):
+        monkeypatch.setattr(loader, "WAS_IMPORTED", was_imported)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            autotune.load(path)
+        assert any("keeps the first" in str(each.message) for each in caught) is was_imported
+
+
+def test_cuda_without_its_libraries_falls_back_with_one_warning(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime lists a provider whose libraries are missing; the sentence is the loader's."""
+    name = PROVIDERS["cuda"].name
+    available = [name, CPU]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: available)
+    monkeypatch.setattr(cuda, "problem", lambda _: "libcublasLt.so.13: no such file; type this")
+    chosen = SessionConfig(providers=((name, {}), (CPU, {})))
+    path = write_config(model, make_config(session=chosen, requires=requiring(name)))
+    with pytest.warns(autotune.ConfigWarning, match=r"libcublasLt\.so\.13: no such file") as caught:
+        session = autotune.load(path)
+    assert len(caught) == 1
+    assert session.get_providers() == [CPU]
+    with pytest.raises(ConfigError, match=r"libcublasLt\.so\.13"):
+        autotune.load(path, providers=[name])

@@ -69,7 +69,7 @@ def test_two_studies_do_not_share_cores(folders: tuple[Path, Path]) -> None:
         with locks.exclusive_use(one):
             os.sched_setaffinity(0, mine)
             with (
-                pytest.raises(StudyError, match=r"measures on these cores.*--wait.*taskset"),
+                pytest.raises(StudyError, match=r"measures on these cores.*wait=yes.*taskset"),
                 locks.exclusive_use(two),
             ):
                 pass
@@ -136,7 +136,7 @@ def test_a_lock_goes_with_its_holder(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="ascii")
     with (
-        pytest.raises(StudyError, match="cannot write"),
+        pytest.raises(StudyError, match="cannot make"),
         locks.exclusive_use(tmp_path / "file" / "folder"),
     ):
         pass
@@ -201,3 +201,16 @@ def test_the_folder_does_not_depend_on_tmpdir(
     monkeypatch.delenv(locks.LOCKS_VARIABLE)
     if sys.platform != "win32":
         assert not locks.lock_folder().is_relative_to(tmp_path)
+        # a folder that is there for as long as someone is logged in would be a second place
+        assert not locks.lock_folder().is_relative_to("/run")
+
+
+def test_what_is_refused_leaves_nothing(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    with locks.exclusive_use(tmp_path):
+        for folder in (mine, tmp_path / "new"):
+            with pytest.raises(StudyError, match="measures on"), locks.exclusive_use(folder):
+                pass
+    assert not (tmp_path / "new").exists()
+    assert mine.is_dir()

@@ -143,17 +143,6 @@ def test_one_thread_runs_in_the_background_too(model: Path) -> None:
     assert "no such output" in refused
 
 
-def test_an_allocator_that_the_application_may_have_registered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """ONNX Runtime keeps the first without a word."""
-    monkeypatch.setattr(opening, "WAS_IMPORTED", True)
-    monkeypatch.setattr(opening, "_registered", {})
-    monkeypatch.setattr(onnxruntime, "create_and_register_allocator", lambda *_: None)
-    with pytest.warns(RuntimeWarning, match="keeps the first"):
-        opening.register_allocator({"arena_extend_strategy": 1})
-
-
 def test_an_empty_provider_option_is_the_providers_own_choice(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

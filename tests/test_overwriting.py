@@ -15,6 +15,8 @@ from autotune.facts import sample_models
 from autotune.results.result import StudyResult
 from autotune.results.writing import pick_member
 
+NAME = "best-01234567.onnx"
+
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
@@ -51,22 +53,22 @@ def _refused(folder: Path, name: str, model: Path | str, **options: Any) -> None
 @pytest.mark.parametrize("out", [".", "../here", "below/.."])
 def test_a_model_in_the_place_of_the_result(folder: Path, out: str) -> None:
     (folder / "below").mkdir()
-    _refused(folder, "best.onnx", _model(folder / "best.onnx"), out=out)
+    _refused(folder, NAME, _model(folder / NAME), out=out)
 
 
 def test_links_do_not_hide_the_model(folder: Path) -> None:
     model = _model(folder / "net.onnx")
     (folder / "out").mkdir()
-    (folder / "out" / "best.onnx").symlink_to(model)
+    (folder / "out" / NAME).symlink_to(model)
     _refused(folder, "net.onnx", "net.onnx", out="out")
     (folder / "link").symlink_to(folder / "out")
     _refused(folder, "net.onnx", "net.onnx", out="link")
-    (folder / "out" / "best.onnx").unlink()
-    os.link(model, folder / "out" / "best.onnx")
+    (folder / "out" / NAME).unlink()
+    os.link(model, folder / "out" / NAME)
     _refused(folder, "net.onnx", "net.onnx", out="out")
 
 
-@pytest.mark.parametrize("name", ["best.json", "best.onnx.data", "study.db", ".lock"])
+@pytest.mark.parametrize("name", ["best.json", f"{NAME}.data", "study.db", ".lock"])
 def test_a_data_file_in_the_place_of_the_record(folder: Path, name: str) -> None:
     model = sample_models.lstm(features=4, width=8)
     onnx.save(model, folder / "net.onnx", save_as_external_data=True, location=name)
@@ -89,6 +91,20 @@ def test_inputs_spaces_and_configurations_stay(folder: Path) -> None:
     before = everything_in(folder.parent)
     with pytest.raises(StudyError, match=r"front\.json would be overwritten"):
         FakeWorld(thread_cost).tune(model, trials=2, space=str(space), out="out")
+    assert everything_in(folder.parent) == before
+
+
+@pytest.mark.parametrize("name", ["best.json", "front.json", "report.html", NAME, "cache"])
+def test_files_of_another_program_are_not_taken(folder: Path, name: str) -> None:
+    """They have the names of a study's files, and no study wrote them."""
+    model = _model(folder / "net.onnx")
+    if name == "cache":
+        (folder / name).mkdir()
+    else:
+        (folder / name).write_text('{"a": 1}', encoding="ascii")
+    before = everything_in(folder.parent)
+    with pytest.raises(StudyError, match=f"{name} is there already.* --out DIR"):
+        FakeWorld(thread_cost).tune(model, trials=2, space="session", out=".")
     assert everything_in(folder.parent) == before
 
 
@@ -122,7 +138,7 @@ def test_files_beside_the_result_are_no_obstacle(folder: Path) -> None:
 def test_picking_does_not_overwrite_the_model(folder: Path) -> None:
     model = _model(folder / "net.onnx")
     FakeWorld(thread_cost).tune(model, trials=2, space="session", out="out")
-    model.replace(folder / "out" / "best.onnx")
-    model.symlink_to(folder / "out" / "best.onnx")
+    model.replace(folder / "out" / NAME)
+    model.symlink_to(folder / "out" / NAME)
     with pytest.raises(StudyError, match=r"net\.onnx would be overwritten"):
         pick_member(StudyResult.read(folder / "out"), 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import RequestError
-from autotune.storage.database import Place
+from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.masking import without_secrets
 from autotune.study.resume import place_of
 
@@ -24,6 +24,21 @@ def test_a_folder_has_its_own_database(tmp_path: Path) -> None:
     assert place.file == (tmp_path / "study.db").resolve()
     assert not place.is_shared
     assert str(place) == str(place.file)
+
+
+@pytest.mark.parametrize("name", ["run 100%25", "a%41", "what?", "#1", "новая папка", "a&b=c"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    with quiet_optuna(), open_storage(Place.of(None, folder)):
+        pass
+    assert (folder / "study.db").is_file()
+    place, _ = place_of(str(folder))
+    assert place.file == (folder / "study.db").resolve()
+    assert Place.of(place.text, Path()).file == place.file
+    with quiet_optuna(), open_storage(place):
+        pass
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
 def test_the_variable_names_the_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ _RIGHT: list[tuple[Callable[..., None], str, dict[str, Any], float]] = [
     (fp16.mixed, "cnn", {"max_error": 0.002}, 0.002),
 ]
 _REFUSED: list[tuple[Callable[..., None], str, dict[str, Any], str]] = [
-    (int8.static, "transformer", _CONV, "no node with a constant weight"),
+    (int8.static, "transformer", _CONV, "no node of these types"),
     (int8.static, "lstm", _KEPT, "no node left that can be quantised"),
     (int8.dynamic, "cnn", _KEPT, "no matrix product or LSTM"),
 ]

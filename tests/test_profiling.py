@@ -21,6 +21,7 @@ from autotune.facts.generated import generate
 from autotune.facts.model import describe
 from autotune.inspection.headroom import headroom
 from autotune.inspection.profile import TimeShare, profile_session
+from autotune.process.durable import write_json
 from autotune.report.profile import view_profile
 from autotune.results.profiling import (
     DEFAULT,
@@ -31,7 +32,6 @@ from autotune.results.profiling import (
     kept_profile,
     profile,
 )
-from autotune.results.writing import write_json
 
 CONFIG = Path(__file__).parent / "data" / "config"
 

@@ -1,7 +1,9 @@
 """The table of execution providers, and which of them can be used on a machine."""
 
 import json
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from autotune.facts.providers import (
     READY,
     ProviderState,
     choose_providers,
+    only_the_cpu,
     provider_states,
 )
 from autotune.graph.parameters import GRAPH_PARAMETERS
@@ -148,3 +151,27 @@ def test_the_state_of_a_provider(
 ) -> None:
     found = _state(word, monkeypatch, **fakes)
     assert (found.state, found.devices, found.reason) == (state, devices, reason)
+
+
+def test_a_study_on_the_cpu_alone_says_why() -> None:
+    """A provider that is installed is expected to run; one that is not was not asked for."""
+    sentence = only_the_cpu(_STATES[::2])
+    assert sentence == (
+        "CUDA cannot be used here, so the study runs on the CPU: there is no driver."
+    )
+    assert only_the_cpu(_STATES) == ""  # OpenVINO is searched
+    assert only_the_cpu((CPU_STATE, ProviderState(word="cuda", state=NOT_INSTALLED))) == ""
+
+
+def test_the_package_is_the_one_that_python_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several packages of ONNX Runtime may lie on the path, in folders of their own."""
+    versions = {"onnxruntime": "1.30.0", "onnxruntime-gpu": "1.31.1"}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise metadata.PackageNotFoundError
+        return versions[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(providers, "runtime", lambda: SimpleNamespace(version="1.31.1"))
+    assert providers._package(PROVIDERS["cpu"]) == "onnxruntime-gpu 1.31.1"

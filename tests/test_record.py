@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 from sqlalchemy import text
 
 from autotune.deploy.records import to_plain
-from autotune.measure.outcome import Measurement, Outcome
+from autotune.measure.outcome import Failure, Measurement, Outcome
 from autotune.search.objective import DEFAULT, find
 from autotune.search.optuna_trials import (
     attributes_of,
@@ -304,3 +304,26 @@ def test_what_a_stranger_stored_is_not_believed(
     attributes = {"measurement": outcome, "configuration": values}
     study.add_trial(optuna.trial.create_trial(values=[1.0, 1.0], user_attrs=attributes))
     assert read_trials(study) == []
+
+
+def test_values_that_no_file_can_be_made_with_are_not_tried_again(
+    storage: optuna.storages.BaseStorage,
+) -> None:
+    """Where a refusal is a property of the model, it holds beside all other values too."""
+    study = _study(storage)
+    failure = Failure(
+        kind="refused", phase="prepare", message="no pattern", unfit={"arena": ("off",)}
+    )
+    trial = _begin(study, ARENA)
+    for name, attribute in attributes_of(failure).items():
+        trial.set_user_attr(name, attribute)
+    study.tell(trial, state=TrialState.PRUNED)
+    record = _record(study)
+    beside = Configuration.of({"arena": "off", "intra_op_num_threads": 1})
+    assert beside in record
+    assert record.refusal(beside) == failure
+    assert Configuration.of({"intra_op_num_threads": 1}) not in record
+    search = build_search(FakeMeasurer(thread_cost), study=study)
+    enqueue(study, beside, _SPACE, _NAMES)
+    with pytest.raises(optuna.TrialPruned, match="no pattern"):
+        search.objective(study.ask())

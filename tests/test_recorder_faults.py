@@ -15,7 +15,7 @@ from autotune.applications import inputs, recorder, start, watching
 from autotune.deploy import applying, hook, passed
 from autotune.deploy.application import FILE, ReplacedSession, TunedApplication
 from autotune.deploy.passed import Interface, Passed
-from autotune.results.writing import write_json
+from autotune.process.durable import write_json
 
 _MODULES = (recorder, watching, inputs, hook, passed, applying)
 # The bodies that call ONNX Runtime's own methods: a line of theirs beside that call has no guard

@@ -74,7 +74,8 @@ def test_the_end_of_a_study_says_what_to_use() -> None:
     lines = _ending(_small())
     assert len(lines) + 1 <= 14  # one more for the headings of the front
     assert lines[0] == (
-        "net.onnx: 1.80× faster than the default (1.78–1.82), with 60 % less memory."
+        "net.onnx: 1.80× faster than the default (1.78–1.82), with 60 % less memory. "
+        "No real input was seen."
     )
     assert lines[3].startswith("→ 2 ")
     assert lines[6].split(" (")[0].startswith("  int8 static, per channel, ")

@@ -20,7 +20,7 @@ from autotune.measure.sample_sets import SampleSet, sample_sets
 from autotune.process.child import Child, ChildFailure
 
 MODEL = model_of(tensor("x", "float32", "N", 3))
-WORKLOAD = generate(MODEL, {})
+WORKLOAD = generate(MODEL, {"x": (1, 3)})
 _RANDOM = np.random.default_rng(0)
 Array = NDArray[np.generic]
 Compute = Callable[[Array], Mapping[str, Array]]

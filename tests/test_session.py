@@ -53,6 +53,17 @@ def test_what_a_value_does(name: str, value: Value, parts: dict[str, Any]) -> No
     assert session_config({name: value}, {"batch": 4}) == SessionConfig(**parts)
 
 
+def test_cuda_takes_the_nodes_that_tensorrt_leaves() -> None:
+    """On the same device; the CPU gets what neither takes."""
+    values: dict[str, Value] = {EXECUTION_PROVIDER: "tensorrt", "tensorrt.device_id": 1}
+    providers = session_config({**values, "tensorrt.trt_fp16_enable": "1"}, {}).providers
+    assert providers == (
+        ("TensorrtExecutionProvider", {"device_id": "1", "trt_fp16_enable": "1"}),
+        ("CUDAExecutionProvider", {"device_id": "1"}),
+        ("CPUExecutionProvider", {}),
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [(n, v) for n, c in COMPOSITES.items() for v in c.domain.choices if v != c.domain.default],

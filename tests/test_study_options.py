@@ -71,3 +71,20 @@ def test_values_that_no_study_can_work_with_are_refused(
 ) -> None:
     with pytest.raises(RequestError, match=words):
         StudyOptions.of("model.onnx", **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("objectives", "latency"),
+        ("batch", 8.5),
+        ("trials", "six"),
+        ("prompt_tokens", 64.5),
+        ("shapes", {"x": 3}),
+        ("wait", "no"),
+        ("data", 3),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(RequestError, match=f"^{name} "):
+        StudyOptions.of("model.onnx", **{name: value})

@@ -59,17 +59,6 @@ def test_hidden_weights_give_the_same_study(tmp_path: Path, place: str) -> None:
     assert {item.name: item.raw_data for item in found.graph.initializer} == weights
 
 
-def test_the_look_at_the_source_counts_hidden_weights(tmp_path: Path) -> None:
-    plain = BUILDERS["transformer"]()
-    counts = set()
-    for name, model in (("plain", plain), ("hidden", PLACES["Constant nodes"](plain))):
-        described = _written(model, tmp_path, name)
-        source = Preparer(described, tmp_path, workload=None, signature="").looked_at({})
-        counts.add((source.operators, source.parameters))
-    assert len(counts) == 1
-    assert counts.pop()[1] == sum(int(np.prod(item.dims)) for item in plain.graph.initializer)
-
-
 def test_half_precision_weights_are_quantised(tmp_path: Path) -> None:
     plain = BUILDERS["transformer"]()
     model = _written(behind_casts(plain), tmp_path, "cast")

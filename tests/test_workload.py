@@ -34,28 +34,6 @@ def test_generated_arrays_have_type_and_shape(dtype: str, shape: tuple[int, ...]
         assert feed["x"].shape == shape
 
 
-def test_generated_text_is_a_word() -> None:
-    workload = generate(model_of(tensor("a", "str"), tensor("b", "str", 2)), {})
-    assert workload.feeds[0]["a"].item() == "word"
-    assert workload.feeds[0]["b"].tolist() == ["word", "word"]
-
-
-def test_indices_lie_within_their_table() -> None:
-    tensors = [tensor("ids", "int64", 200, bound=7), tensor("n", "int32", 4)]
-    workload = generate(model_of(*tensors, tensor("small", "uint8", 200, bound=3)), {})
-    for feed in workload.feeds:
-        assert set(feed["ids"].tolist()) == set(range(7))
-        assert set(feed["small"].tolist()) == set(range(3))
-        assert feed["n"].tolist() == [1] * 4
-
-
-def test_masks_are_ones_and_booleans_true() -> None:
-    tensors = [tensor("Attention_Mask", "float32", 5), tensor("flag", "bool", 2)]
-    feed = generate(model_of(*tensors), {}).feeds[0]
-    assert feed["Attention_Mask"].tolist() == [1.0] * 5
-    assert feed["flag"].all()
-
-
 def test_open_dimensions_are_one_unless_named() -> None:
     plain = generate(X, {})
     assert plain.feeds[0]["x"].shape == (1, 3)
@@ -190,7 +168,11 @@ def test_samples_are_spread_over_all(count: int) -> None:
         ({"X": np.ones((2, 1, 3), np.float32)}, r"no input 'X'.*inputs are x"),
         ({}, "no array for the input 'x'"),
         ({"x": np.ones((2, 1, 3))}, r"holds float64.*float32.*astype\('float32'\)"),
-        ({"x": np.ones((2, 3), np.float32)}, r"shape \[3\].*rank 2: \[batch, 3\]"),
+        (
+            {"x": np.ones((2, 3), np.float32)},
+            r"what the model takes in one call.*, x=x\[None\]\) .*, x=x\[:, None\]\) .*2 samples",
+        ),
+        ({"x": np.ones((2, 5), np.float32)}, r"shape \[5\].*rank 2: \[batch, 3\]"),
         ({"x": np.ones((2, 1, 4), np.float32)}, r"shape \[1, 4\].*\[batch, 3\]"),
         ({"x": np.ones((0, 1, 3), np.float32)}, "x: 0"),
         ({"x": np.float32(1)}, "x: 0"),
@@ -226,12 +208,25 @@ def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:
         read(X, cut)
 
 
-def test_missing_values_are_inputs(tmp_path: Path) -> None:
-    """NaN stands for a missing value of a tree, and -inf for a mask; the answers decide."""
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_inputs_may_be_missing_or_infinite(tmp_path: Path, value: float) -> None:
+    """Trees take NaN for a missing value, masks hold -inf: the answers decide."""
     array = np.ones((2, 1, 3), np.float32)
-    array[1, 0, 1:] = np.nan, -np.inf
-    workload = read(X, save(tmp_path / "inputs.npz", x=array))
-    np.testing.assert_array_equal(workload.feeds[1]["x"], array[1])
+    array[1, 0, 2] = value
+    feeds = read(X, save(tmp_path / "inputs.npz", x=array)).feeds
+    assert np.array_equal(feeds[1]["x"], array[1], equal_nan=True)
+
+
+def test_optional_inputs_may_be_fed(tmp_path: Path) -> None:
+    model = model_of(tensor("x", "float32", 3), optional=(tensor("gain", "float32", 1),))
+    x = np.ones((2, 3), np.float32)
+    with_gain = read(model, save(tmp_path / "a.npz", x=x, gain=np.ones((2, 1), np.float32)))
+    assert set(with_gain.feeds[0]) == {"x", "gain"}
+    assert set(read(model, save(tmp_path / "b.npz", x=x)).feeds[0]) == {"x"}
+    with pytest.raises(DataError, match=r"'gain'.*takes \[1\]"):
+        read(model, save(tmp_path / "c.npz", x=x, gain=np.ones((2, 2), np.float32)))
+    with pytest.raises(DataError, match=r"no input 'gains'.*inputs are x; optional ones are gain"):
+        read(model, save(tmp_path / "d.npz", x=x, gains=np.ones((2, 1), np.float32)))
 
 
 def test_inputs_become_native(tmp_path: Path) -> None:

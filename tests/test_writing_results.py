@@ -27,7 +27,7 @@ from autotune.graph.data_names import RenamingError, copy_with_data_names
 from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.measure.outcome import Failure, Fidelity
 from autotune.results.result import StudyResult, choose_member
-from autotune.results.writing import answers_check, pick_member, write
+from autotune.results.writing import agrees, answers_check, pick_member, repair, write
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -80,8 +80,8 @@ def _answers(session: onnxruntime.InferenceSession) -> list[float]:
     [
         ["best.json"],
         ["study.db", "front.json"],
-        ["best.onnx", "best.json"],
-        ["best.onnx.data2", "best.onnx.data"],
+        ["best-01234567.onnx", "best.json"],
+        ["best-01234567.onnx.data2", "best-01234567.onnx.data"],
     ],
 )
 def test_data_files_of_any_name_are_written(tmp_path: Path, files: list[str]) -> None:
@@ -89,17 +89,17 @@ def test_data_files_of_any_name_are_written(tmp_path: Path, files: list[str]) ->
     model = _model(tmp_path / "source", files)
     out = tmp_path / "out"
     result = FakeWorld(thread_cost).tune(model, trials=1, space="session", out=out)
-    names = ["best.onnx.data", "best.onnx.data2"][: len(files)]
-    assert list(result.files) == ["best.json", "best.onnx", *names, "front.json"]
+    name = f"best-{describe(model).sha256[:8]}.onnx"
+    names = [name, f"{name}.data", f"{name}.data2"][: len(files) + 1]
+    assert list(result.files) == ["best.json", *names, "front.json"]
     config = TunedConfig.read(out / "best.json")
-    assert list(config.model.names) == ["best.onnx", *names]
+    assert list(config.model.names) == names
     json.loads((out / "front.json").read_text("utf-8"))
     session = autotune.load(out / "best.json", strict=True)
     source = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     assert _answers(session) == _answers(source)
     picked = pick_member(StudyResult.read(out), 0)
-    assert picked.files[1] == "best.2.onnx"
-    assert not (out / "best.onnx").exists()
+    assert picked.files == result.files
     assert _answers(autotune.load(out / "best.json", strict=True)) == _answers(source)
 
 
@@ -210,8 +210,8 @@ class _Made:
         return self._model
 
 
-def _answer(folder: Path) -> float:
-    config = folder / "best.json"
+def _answer(folder: Path, name: str = "best.json") -> float:
+    config = folder / name
     check_files(config, TunedConfig.read(config), read_all=True)
     session = onnxruntime.InferenceSession(folder / TunedConfig.read(config).model.file)
     return float(np.asarray(session.run(None, {"x": np.zeros((1, 2), np.float32)})[0])[0, 0])
@@ -232,7 +232,10 @@ class _KilledError(BaseException):
 def test_a_kill_between_any_two_steps_leaves_a_whole_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each step that changes a file is the last one in turn; best.json loads, old or new."""
+    """Each step that changes a file is the last one in turn; best.json loads, old or new.
+
+    The next start finds a front that says the same, and leaves no other file.
+    """
     old, new = (_made(tmp_path, value) for value in (1.0, 2.0))
     folder = tmp_path / "out"
     folder.mkdir()
@@ -261,7 +264,13 @@ def test_a_kill_between_any_two_steps_leaves_a_whole_config(
         try:
             _write(folder, new, 7)
         except _KilledError:
+            monkeypatch.undo()
             answers.append(_answer(folder))
+            repair(folder)
+            result = StudyResult.read(folder)
+            assert agrees(result)
+            assert result.picked == (0 if _answer(folder) == 1.0 else 7)
+            assert {file.name for file in folder.iterdir()} == set(result.files)
         else:
             break
     monkeypatch.undo()
@@ -269,6 +278,60 @@ def test_a_kill_between_any_two_steps_leaves_a_whole_config(
     assert len(answers) > 10
     assert answers == sorted(answers)
     assert set(answers) == {1.0, 2.0}
+
+
+@pytest.mark.process
+def test_a_copy_of_a_config_keeps_its_model(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    old = _write(folder, _made(tmp_path, 1.0), 0)
+    shutil.copy(folder / "best.json", folder / "fast.json")
+    _write(folder, _made(tmp_path, 2.0), 7)
+    assert (folder / old.files[1]).is_file()
+    assert _answer(folder, "fast.json") == 1.0
+    (folder / "fast.json").unlink()
+    _write(folder, _made(tmp_path, 2.0), 0)
+    assert not (folder / old.files[1]).exists()
+
+
+@pytest.mark.process
+def test_a_front_follows_the_config_in_its_folder(tmp_path: Path) -> None:
+    """Someone put an older best.json with its model back, and left front.json as it was."""
+    folder, kept = tmp_path / "out", tmp_path / "kept"
+    folder.mkdir()
+    _write(folder, _made(tmp_path, 1.0), 0)
+    shutil.copytree(folder, kept)
+    _write(folder, _made(tmp_path, 2.0), 7)
+    shutil.copytree(kept, folder, ignore=lambda *_: ["front.json"], dirs_exist_ok=True)
+    assert not agrees(StudyResult.read(folder))
+    repair(folder)
+    result = StudyResult.read(folder)
+    assert agrees(result)
+    assert result.picked == 0
+    # a config of another study is left alone, and does not count
+    data = json.loads((folder / "best.json").read_text("utf-8"))
+    data["model"]["source_sha256"] = "another"
+    (folder / "best.json").write_text(json.dumps(data), "utf-8")
+    repair(folder)
+    assert not agrees(StudyResult.read(folder))
+    assert json.loads((folder / "best.json").read_text("utf-8")) == data
+
+
+@pytest.mark.process
+def test_a_model_that_was_not_measured_is_written_with_its_own_answers(tmp_path: Path) -> None:
+    """A cache was lost, and the model was made again by another version of a tool."""
+    folder, made = tmp_path / "out", _made(tmp_path, 1.0)
+    folder.mkdir()
+    member = replace(made_results.member(7, {}, 1.5), files_sha256="another")
+    result = replace(made_results.result(member, folder=folder), picked=7)
+    with pytest.raises(CannotMeasureError, match="another file than the one that was measured"):
+        write(result, _Made(made))  # type: ignore[arg-type]
+    assert list(folder.iterdir()) == []
+    now = Fidelity(error=0.03, cosine=1.0, max_difference=0.1, agreement=0.9)
+    written = write(result, _Made(made), lambda _: now)  # type: ignore[arg-type]
+    assert written.best.files_sha256 == made.sha256
+    assert TunedConfig.read(folder / "best.json").evidence.error == 0.03
+    assert "compared again" in written.notes[-1]
 
 
 @pytest.mark.process

@@ -11,14 +11,14 @@ import numpy as np
 from autotune.applications.options import ApplicationOptions
 from autotune.applications.recording import RecordedSession, Shape
 from autotune.applications.today import today_parameters
-from autotune.deploy.config import TunedConfig
+from autotune.deploy.config import CONFIG, TunedConfig
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, load_samples
 from autotune.facts.generated import one_sample
 from autotune.facts.model import Model
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.results.result import FRONT, Member, StudyResult
-from autotune.results.writing import CACHE, CONFIG, write
+from autotune.results.writing import CACHE, write
 from autotune.space.configuration import Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.session import FIXED_DIMENSIONS, session_config
@@ -230,7 +230,9 @@ def _members(result: StudyResult, preparer: Preparer) -> tuple[OwnMember, ...]:
             prepared = preparer.prepare(configuration.graph.to_json())
         except PreparationError:
             continue
-        session = session_config(configuration.session.to_json(), result.dimensions_of(member))
+        session = session_config(
+            configuration.session.to_json(), result.dimensions_of(member), result.breaking
+        )
         members.append(
             OwnMember(
                 label=f"trial {member.trial}", model=prepared.path, session=session, member=member

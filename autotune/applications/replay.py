@@ -123,7 +123,7 @@ class ReplayMeasurer:
     ) -> None:
         self._schedule = schedule
         self._today = today
-        self._start = start or (lambda: Child(CHILD, memory_limit()))
+        self._start = start or (lambda: Child(CHILD, memory_limit(), measures=True))
         self._folder = tempfile.TemporaryDirectory(dir=scratch.root())
         self._feeds = Path(self._folder.name) / "feeds.npz"
         schedule.save(self._feeds)

@@ -49,7 +49,7 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import AutotuneError, CannotMeasureError, DataError, RequestError
 from autotune.facts.model import Model, describe
 from autotune.facts.runtime import runtime
-from autotune.results.writing import write_json
+from autotune.process.durable import write_json
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.locks import exclusive_use
 from autotune.study.progress import OnProgress, Progress

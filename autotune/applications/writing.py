@@ -16,7 +16,8 @@ from autotune.deploy.application import CONFIG, FILE, ReplacedSession, TunedAppl
 from autotune.deploy.config import DataFile, TunedConfig
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.errors import ConfigError, StudyError
-from autotune.results.writing import RESULT_FILES, entries_like, write_json
+from autotune.process.durable import write_json
+from autotune.results.writing import RESULT_FILES, entries_like
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,8 @@ from autotune.cli.options import (
     of_inputs,
     of_limits,
 )
-from autotune.errors import RequestError, StorageError
+from autotune.deploy.files import read_text
+from autotune.errors import FormatError, RequestError, StorageError
 from autotune.process.signals import signals_later
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ _JUNIT = typer.Option(metavar="FILE.xml", help="Write the verdicts as JUnit XML.
 _MARKDOWN = typer.Option(
     "--export-markdown", metavar="FILE.md", help="Write the numbers as a Markdown table."
 )
+
+_LARGEST_OUTPUT_BYTES = 16 << 20
 
 # What `compare` takes for a tuned application.
 _OF_APPLICATIONS = frozenset({"words", "as_json", "quiet"})
@@ -141,8 +145,8 @@ def compare_configs(
                     view, verdicts = _compare_versions(*chosen, runtimes, gate, common)
                 else:
                     view, verdicts = _compare(*chosen, gate, common)
-    _write_files(view, verdicts, junit, markdown)
     present(view, as_json=as_json)
+    _write_files(view, verdicts, junit, markdown)
     if code := exit_code(verdicts):
         raise typer.Exit(code)
 
@@ -252,14 +256,34 @@ def _write_files(
 
 
 def _check_output(option: str, output: Path | None, inputs: list[Path]) -> None:
-    """Refuses a file to write that would take the place of what is measured."""
+    """Refuses a file that cannot be written, or that something else than `compare` wrote."""
     if output is None:
         return
+    folder = output.absolute().parent
+    if not folder.is_dir():
+        raise RequestError(f"{option}: there is no folder {folder}; make it, or name another file")
+    if not os.access(output if output.exists() else folder, os.W_OK):
+        raise RequestError(f"{option}: you may not write to {output}; name another file")
     if output.is_dir():
         raise RequestError(f"{option}: {output} is a folder; name a file")
     for path in inputs:
         if output.exists() and path.exists() and output.samefile(path):
             raise RequestError(f"{option}: {output} is compared; name another file")
+    if output.exists() and not _is_ours(output):
+        raise RequestError(
+            f"{option}: {output} is there already, and `autotune compare` did not write it; "
+            "nothing is overwritten: name another file"
+        )
+
+
+def _is_ours(output: Path) -> bool:
+    """Returns whether a file is what `compare` writes, of an earlier run."""
+    try:
+        text = read_text(output, _LARGEST_OUTPUT_BYTES)
+    except FormatError:
+        return False
+    is_table = text.startswith("| configuration |")
+    return not text.strip() or is_table or '<testsuite name="autotune compare"' in text
 
 
 def _write(document: str, path: Path) -> None:

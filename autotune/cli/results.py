@@ -27,6 +27,10 @@ _WHERE = typer.Argument(
     help="The folder of a study, or a storage: its studies are listed (AUTOTUNE_STORAGE).",
 )
 
+_MODEL = typer.Argument(
+    metavar="[MODEL]", help="Where the model of the study is now, if it was moved."
+)
+
 
 def show(
     where: Annotated[str | None, _WHERE] = None,
@@ -70,6 +74,7 @@ def _show_studies(storage: str | None, *, as_json: bool) -> None:
 
 def pick(
     folder: FolderArgument,
+    model: Annotated[Path | None, _MODEL] = None,
     trial: Annotated[
         int | None, typer.Option(metavar="N", help="Number of the trial (see autotune show).")
     ] = None,
@@ -90,25 +95,27 @@ def pick(
     with signals_later():
         from autotune.report.result import view_ending
         from autotune.results.result import StudyResult, choose_member
-        from autotune.results.writing import PAGE, pick_member
+        from autotune.results.writing import PAGE, pick_member, repair
         from autotune.search.objective import preference
         from autotune.storage.locks import exclusive_use
 
-    result = StudyResult.read(folder)
-    if trial is None:
-        trial = choose_member(
-            result,
-            prefer=prefer and preference(prefer),
-            max_memory_mib=max_memory,
-            max_held_memory_mib=max_held_memory,
-            max_latency_ms=max_latency,
-        ).trial
-    elif prefer or max_memory or max_held_memory or max_latency:
+    if trial is not None and (prefer or max_memory or max_held_memory or max_latency):
         raise RequestError(
             "--trial alone names the configuration; leave out --prefer, --max-memory, "
             "--max-held-memory and --max-latency"
         )
+    StudyResult.read(folder)
     with exclusive_use(folder, cores=False):  # nothing is timed
-        result = pick_member(result, trial)
+        repair(folder)
+        result = StudyResult.read(folder)
+        if trial is None:
+            trial = choose_member(
+                result,
+                prefer=prefer and preference(prefer),
+                max_memory_mib=max_memory,
+                max_held_memory_mib=max_held_memory,
+                max_latency_ms=max_latency,
+            ).trial
+        result = pick_member(result, trial, model)
     page = PAGE if is_file(folder / PAGE) and not write_last_page(folder) else ""
     present(view_ending(result, page), as_json=as_json)

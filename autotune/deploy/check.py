@@ -23,8 +23,7 @@ class Check:
         lacking: The execution providers that this machine lacks, in words.
         differences: How this machine differs from the one that tuned the config, in words.
         adapted: What would be changed for this machine, in words; empty if nothing.
-        steps: What the config's model differs by from the untouched one, with the shapes that it
-            takes where they are fixed; empty if it is the untouched one.
+        steps: What the config's model differs by from the untouched one; empty if it is that one.
         files: Names of the model files whose sizes and SHA-256 are those of the config.
         calls: What an application must know of how it calls the session, a sentence each.
         tuned_for: How the config was called while it was tuned, in words; empty for one caller.
@@ -113,6 +112,9 @@ def check(path: Path) -> Check:
 def _calls(config: TunedConfig) -> list[str]:
     """Returns what an application must know of how it calls the session."""
     found = []
+    if fixed := config.session.free_dimensions:
+        sizes = ", ".join(f"{name} = {size}" for name, size in fixed.items())
+        found.append(f"It takes {sizes} only: ONNX Runtime refuses inputs of other sizes.")
     if config.session.is_parallel:
         found.append(
             "It runs operators in parallel: a process that forks (gunicorn --preload) must load it "

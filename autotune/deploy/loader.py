@@ -14,9 +14,14 @@ from typing import Any, TypeVar
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import folder_of, is_file
 from autotune.deploy.fitting import Provider, fit, missing_parts
-from autotune.deploy.opening import make_run_options, make_session_options, open_session
+from autotune.deploy.opening import (
+    has_registered,
+    make_run_options,
+    make_session_options,
+    open_session,
+)
 from autotune.deploy.placement import placement_of
-from autotune.deploy.runtime import onnxruntime
+from autotune.deploy.runtime import WAS_IMPORTED, onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 
@@ -163,6 +168,12 @@ def _session(
         adapted = f"; {here.adapted}" if here.adapted else ""
         remedy = "run `autotune study` here for numbers of this machine"
         _warn(f"{problem}{consequence}{adapted}; {remedy}.")
+    if here.session.env_allocator and WAS_IMPORTED and not has_registered():
+        _warn(
+            f"{path} sets the CPU allocator of this process, and ONNX Runtime keeps the first that "
+            "is registered: use autotune.load before onnxruntime is imported, or register no "
+            "allocator in the application."
+        )
     return here.session
 
 

@@ -6,7 +6,6 @@ Needs the standard library and onnxruntime, and nothing else of autotune's depen
 import functools
 import os
 import threading
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from autotune.deploy.options import Value
 from autotune.deploy.placement import RECORD_ENTRY
 from autotune.deploy.providers import CPU, WORDS, Provider, provider_named
-from autotune.deploy.runtime import WAS_IMPORTED, onnxruntime
+from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 
@@ -270,6 +269,11 @@ _registered: dict[str, int] = {}
 _registering = threading.Lock()
 
 
+def has_registered() -> bool:
+    """Returns whether a config has registered the allocator of this process."""
+    return bool(_registered)
+
+
 def register_allocator(chosen: Mapping[str, int]) -> None:
     """Registers the CPU arena that sessions with ``session.use_env_allocators`` share.
 
@@ -287,14 +291,6 @@ def register_allocator(chosen: Mapping[str, int]) -> None:
                     f"a config that asks for {dict(chosen)} needs a process of its own"
                 )
             return
-        if WAS_IMPORTED:
-            warnings.warn(
-                "the config sets the CPU allocator of this process, and ONNX Runtime keeps the "
-                "first that is registered: import autotune.load before onnxruntime, or register "
-                "none in the application",
-                RuntimeWarning,
-                stacklevel=2,
-            )
         memory = onnxruntime.OrtMemoryInfo(
             "Cpu",
             onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR,

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from autotune.errors import RequestError
 from autotune.facts.feeds import Feed
-from autotune.facts.generated import generate
+from autotune.facts.generated import check_given, generate
 from autotune.facts.model import Model
 from autotune.facts.prompts import workload_of_prompts
 from autotune.facts.tokens import LONGEST
+from autotune.facts.tried_inputs import first_that_runs
 from autotune.facts.workload import Workload, read, read_constants
 
 
@@ -49,6 +50,7 @@ class Generate:
 
 
 _NOTHING = Generate()
+_NO_VALUES: Mapping[str, float] = {}
 
 
 def workload_for(
@@ -57,16 +59,22 @@ def workload_for(
     shapes: Mapping[str, Sequence[int]],
     seed: int = 0,
     generation: Generate = _NOTHING,
+    values: Mapping[str, float] = _NO_VALUES,
 ) -> Workload:
     """Returns the user's samples in `data`, or generated ones where it is None.
+
+    Generated ones have sizes and values with which the model was seen to run.
 
     A decoder generates tokens, unless there are samples of single steps, or shapes of them. Beside
     what says how it generates, `data` has the inputs that are the same in all its steps.
 
+    Args:
+        values: Values of generated inputs by name.
+
     Raises:
         DataError: `data` or the prompts cannot be read, or do not fit the model.
-        RequestError: `shapes` names an unknown input or does not fit it, or the model is no
-            decoder.
+        RequestError: `shapes` names an unknown input or does not fit it, the model runs on no
+            inputs that can be generated, or it is no decoder.
     """
     generation.check()
     decoder = model.decoder
@@ -88,4 +96,8 @@ def workload_for(
             seed,
             constants,
         )
-    return generate(model, shapes, seed) if data is None else read(model, data)
+    if data is not None:
+        return read(model, data)
+    check_given(model, shapes, values)
+    choice = first_that_runs(model, shapes, values)
+    return generate(model, shapes, seed, values=values, choice=choice)

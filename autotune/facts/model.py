@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autotune.deploy.decoder import HeadSizes
 from autotune.deploy.files import digest_files, is_file, is_folder
+from autotune.deploy.session import SessionConfig
 from autotune.errors import ModelError, shown
 from autotune.facts.decoder_files import head_sizes
 from autotune.facts.model_facts import ModelFacts
@@ -40,6 +41,23 @@ class Model(ModelFacts):
     def data_files(self) -> tuple[Path, ...]:
         """Its external data files, beside it."""
         return tuple(self.path.parent / name for name in self.data_names)
+
+    @property
+    def default_session(self) -> SessionConfig:
+        """How the default opens the model: with ONNX Runtime's own options, as far as it can."""
+        return SessionConfig(disabled_optimizers=self.breaking)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user must know of it, a sentence each."""
+        if not self.breaking:
+            return ()
+        names = " and ".join(self.breaking)
+        sentence = (
+            f"ONNX Runtime's own optimisation {names} breaks this model, which is valid: it is off "
+            "in the default and in every configuration (optimization.disable_specified_optimizers)"
+        )
+        return (sentence,)
 
     @property
     def is_dynamic(self) -> bool:

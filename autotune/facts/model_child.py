@@ -1,5 +1,6 @@
 """The child of :mod:`autotune.facts.model`: opens a stranger's file and reports its contents."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,15 +9,15 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.inliner
-from onnx import external_data_helper, numpy_helper
+from onnx import external_data_helper
 
 from autotune.deploy.decoder import Decoder, Port
+from autotune.facts.breaking import open_default
 from autotune.facts.decoder_graph import decoder_in
-from autotune.facts.generated import feed_of
-from autotune.facts.graphs import all_graphs, all_nodes, all_weights
+from autotune.facts.graph_inputs import described
+from autotune.facts.graphs import RUNTIME_DOMAIN, all_graphs, all_nodes, all_weights, operator_of
 from autotune.facts.model_facts import ModelFacts, Tensor
-from autotune.facts.optimised import count_subnormals, optimised_model
-from autotune.facts.usual_sizes import Shapes, completed, usual_shapes
+from autotune.facts.optimised import count_subnormals, optimised_model, optimised_weights
 from autotune.facts.weights import (
     element_count,
     embedding_nodes,
@@ -28,15 +29,11 @@ from autotune.process.child_end import Message, serve
 # Nodes that are worth a thread of their own.
 _HEAVY = frozenset(
     """
-    Conv ConvTranspose MatMul Gemm LSTM GRU RNN Attention Einsum FusedConv FusedMatMul
+    Conv ConvTranspose MatMul Gemm LSTM GRU RNN Attention Einsum com.microsoft.Attention
+    com.microsoft.FusedConv com.microsoft.FusedMatMul
     """.split()
 )
-# Nodes that pass their first input on with its values unchanged.
-_CARRIERS = frozenset(
-    """
-    Cast Reshape Squeeze Unsqueeze Flatten Identity Transpose Expand Slice Concat Split
-    """.split()
-)
+_GELUS = frozenset({"Erf", "Gelu", f"{RUNTIME_DOMAIN}.Gelu", f"{RUNTIME_DOMAIN}.BiasGelu"})
 # Kinds of inputs that are no tensors, by the name of the field in onnx.TypeProto.
 _OTHER_KINDS = {
     "sequence_type": "a sequence",
@@ -60,26 +57,32 @@ def inspect(message: Message) -> ModelFacts:
         model = onnx.inliner.inline_local_functions(model)
     data_names = _data_names(model, path.parent)
     to_initializers(model)
-    session = _open(path)
+    session, breaking = open_default(path)
     inputs = _inputs(session, model)
-    operators = Counter(node.op_type for node in all_nodes(model.graph))
+    optional = _optional(session, model)
+    operators = Counter(operator_of(node) for node in all_nodes(model.graph))
     quantisable, quantisable_inside = quantisable_nodes(model.graph)
-    decoder = _decoder(session, model, inputs, message.get("pairs", {}))
+    parameters = sum(map(element_count, all_weights(model.graph)))
+    branches = max(map(_branches, all_graphs(model.graph)))
+    embeddings = len(embedding_nodes(model.graph))
+    # the last to look at the graph: it drops numbers that only the facts above need
+    inputs = described(model, inputs)
     return ModelFacts(
         data_names=data_names,
         inputs=inputs,
         outputs=tuple(output.name for output in model.graph.output),
+        breaking=breaking,
         operators=dict(operators.most_common()),
-        parameters=sum(map(element_count, all_weights(model.graph))),
+        parameters=parameters,
         has_conv="Conv" in operators,
-        has_gelu=not operators.keys().isdisjoint({"Erf", "Gelu", "BiasGelu"}),
+        has_gelu=not operators.keys().isdisjoint(_GELUS),
         quantisable=dict(quantisable),
         quantisable_inside=dict(quantisable_inside),
-        branches=max(map(_branches, all_graphs(model.graph))),
+        branches=branches,
         subnormals=_subnormals(path),
-        embeddings=len(embedding_nodes(model.graph)),
-        decoder=decoder,
-        usual_shapes={} if decoder and decoder.generates else _usual_shapes(session, inputs),
+        embeddings=embeddings,
+        decoder=_decoder(session, model, inputs, message.get("pairs", {})),
+        optional=optional,
     )
 
 
@@ -120,15 +123,6 @@ def _data_names(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _open(path: Path) -> Any:
-    """Returns a session of the model with default options."""
-    import onnxruntime
-
-    return onnxruntime.InferenceSession(
-        str(path), providers=["CPUExecutionProvider"], enable_fallback=0
-    )
-
-
 def _decoder(
     session: Any, model: onnx.ModelProto, inputs: tuple[Tensor, ...], pairs: Mapping[str, str]
 ) -> Decoder | None:
@@ -147,7 +141,6 @@ def _decoder(
 def _inputs(session: Any, model: onnx.ModelProto) -> tuple[Tensor, ...]:
     """Returns the inputs that must be fed, after ONNX Runtime has opened the model."""
     types = {item.name: item.type for item in model.graph.input}
-    bounds = _index_bounds(model.graph)
     inputs = []
     for item in session.get_inputs():
         kind = types[item.name].WhichOneof("value")
@@ -161,22 +154,21 @@ def _inputs(session: Any, model: onnx.ModelProto) -> tuple[Tensor, ...]:
                 name=item.name,
                 dtype=_dtype(item.name, types[item.name].tensor_type.elem_type),
                 shape=tuple(size or None for size in item.shape),
-                index_bound=bounds.get(item.name),
             )
         )
     return tuple(inputs)
 
 
-def _usual_shapes(session: Any, inputs: tuple[Tensor, ...]) -> Shapes:
-    """Returns usual shapes with which the model runs; empty if there are none."""
-    for shapes in usual_shapes(inputs):
-        feed = feed_of(inputs, completed(inputs, {}, shapes), np.random.default_rng(0))
-        try:
-            session.run(None, feed)
-        except Exception:  # noqa: BLE001  # the sizes do not fit; no class tells that apart
-            continue
-        return shapes
-    return {}
+def _optional(session: Any, model: onnx.ModelProto) -> tuple[Tensor, ...]:
+    """Returns the inputs with a default value of a type that numpy can hold."""
+    kinds = {item.name: item.data_type for item in model.graph.initializer}
+    tensors = []
+    for item in session.get_overridable_initializers():
+        with contextlib.suppress(ValueError):
+            dtype = _dtype(item.name, kinds[item.name])
+            shape = tuple(size or None for size in item.shape)
+            tensors.append(Tensor(name=item.name, dtype=dtype, shape=shape))
+    return tuple(tensors)
 
 
 def _dtype(name: str, element: int) -> str:
@@ -192,24 +184,6 @@ def _dtype(name: str, element: int) -> str:
     return dtype.name
 
 
-def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
-    """Returns the row count for each graph input that reaches the indices of a constant Gather."""
-    rows = {item.name: list(item.dims) for item in graph.initializer}
-    origin = {item.name: item.name for item in graph.input}
-    bounds: dict[str, int] = {}
-    for node in graph.node:
-        if node.op_type in _CARRIERS and node.input and node.input[0] in origin:
-            origin.update(dict.fromkeys(node.output, origin[node.input[0]]))
-        if node.op_type != "Gather" or node.input[1] not in origin:
-            continue
-        dims = rows.get(node.input[0])
-        axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
-        if dims:
-            name = origin[node.input[1]]
-            bounds[name] = min(bounds.get(name, dims[axis]), dims[axis])
-    return bounds
-
-
 def _branches(graph: onnx.GraphProto) -> int:
     """Returns the most heavy nodes that lie equally deep.
 
@@ -220,27 +194,23 @@ def _branches(graph: onnx.GraphProto) -> int:
     width: Counter[int] = Counter()
     for node in graph.node:
         below = max((depth.get(name, 0) for name in node.input), default=0)
-        if node.op_type in _HEAVY:
+        if operator_of(node) in _HEAVY:
             below += 1
             width[below] += 1
         depth.update(dict.fromkeys(node.output, below))
     return max(width.values(), default=1)
 
 
-def _subnormals(path: Path) -> int:
+def _subnormals(path: Path) -> int | None:
     """Returns how many weights are subnormal once ONNX Runtime has optimised the graph.
 
     The file itself does not tell: folding a batch normalisation into a convolution can make nearly
-    all weights subnormal, or none.
+    all weights subnormal, or none. Returns None where the optimised graph cannot be read.
     """
     optimised = optimised_model(path)
     if optimised is None:
-        return 0
-    return sum(
-        count_subnormals(numpy_helper.to_array(item))
-        for item in all_weights(optimised.graph)
-        if item.data_type == onnx.TensorProto.FLOAT
-    )
+        return None
+    return sum(count_subnormals(array) for _, array in optimised_weights(optimised, path.parent))
 
 
 if __name__ == "__main__":

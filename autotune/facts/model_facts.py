@@ -1,7 +1,7 @@
 """What the inspection of a model reports: a record that both ends of the channel import."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from autotune.deploy.decoder import Decoder
 from autotune.deploy.records import BareName, Text, Whole
@@ -11,20 +11,45 @@ Dimension = Whole | Text | None
 
 
 @dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A dimension of an input."""
+
+    input: Text
+    number: Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """The range of the values of an input."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """An input of a model.
+    """An input of a model, and what the graph tells of it.
 
     Attributes:
         dtype: Its element type as numpy spells it; ``str`` for strings.
         shape: Its dimensions; empty for a scalar.
         index_bound: The number of rows of the constant table that its values index; None where they
             index none.
+        index_of: The dimension of an input that its values index; None where they index none.
+        known: For each dimension the size that weights demand; None where they demand none. Empty
+            if none is known.
+        span: The range that the first constants of the graph tell; None where they tell none.
+        categories: The texts that it may hold; empty where the graph names none.
     """
 
     name: Text
     dtype: Text
     shape: tuple[Dimension, ...]
     index_bound: Whole | None = None
+    index_of: Axis | None = None
+    known: tuple[Whole | None, ...] = ()
+    span: Span | None = None
+    categories: tuple[Text, ...] = ()
 
     @property
     def is_dynamic(self) -> bool:
@@ -53,7 +78,8 @@ class ModelFacts:
 
     Attributes:
         data_names: Names of its external data files, beside it.
-        inputs: The inputs that must be fed (those with a default value are left at it).
+        inputs: The inputs that must be fed.
+        optional: The inputs with a default value, which a call may replace.
         operators: How many nodes there are of each type, subgraphs included, constants not.
         parameters: Number of elements of all weights, wherever they are.
         has_gelu: Whether there is a GELU, whole or in pieces.
@@ -61,10 +87,10 @@ class ModelFacts:
         quantisable_inside: The same in the branches and bodies of its nodes.
         embeddings: How many nodes take rows out of a large constant table of their own.
         branches: How many heavy nodes can run side by side, at least.
-        subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation.
+        breaking: ONNX Runtime's own optimisations with which it does not open.
+        subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation; None
+            where its graph could not be read.
         decoder: Which outputs are inputs of the next step; None where none is.
-        usual_shapes: Usual shapes of its inputs with which it ran; empty where no dimension but
-            the batch is open, or where it ran with none that were tried.
     """
 
     data_names: tuple[BareName, ...]
@@ -77,7 +103,19 @@ class ModelFacts:
     quantisable: Mapping[str, Whole]
     quantisable_inside: Mapping[str, Whole]
     branches: Whole
-    subnormals: Whole
+    subnormals: Whole | None
     embeddings: Whole = 0
+    breaking: tuple[Text, ...] = ()
     decoder: Decoder | None = None
-    usual_shapes: Mapping[str, tuple[Whole, ...]] = field(default_factory=dict)
+    optional: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedRun:
+    """What came of a run with generated inputs.
+
+    Attributes:
+        nan: Names of the outputs that hold NaN.
+    """
+
+    nan: tuple[Text, ...] = ()

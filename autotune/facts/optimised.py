@@ -2,19 +2,25 @@
 
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-# Saving the optimised graph takes a copy of all weights; above this it is not worth knowing.
+from autotune.facts.graphs import all_initializers
+from autotune.facts.weights import read
+
+# Saving the optimised graph takes a copy of the weights in the file; above this it is not worth
+# knowing.
 _LARGEST_BYTES = 1 << 30
 
 
 def optimised_model(path: Path) -> onnx.ModelProto | None:
     """Returns the model in the file `path` as ONNX Runtime's default optimises it.
 
-    Returns None where it is too large to be written out, or cannot be written.
+    Weights in external files stay there: :func:`optimised_weights` reads them. Returns None where
+    the model is too large to be written out, or cannot be written.
     """
     import onnxruntime
 
@@ -27,10 +33,21 @@ def optimised_model(path: Path) -> onnx.ModelProto | None:
             onnxruntime.InferenceSession(
                 str(path), settings, providers=["CPUExecutionProvider"], enable_fallback=0
             )
-            return onnx.load(settings.optimized_model_filepath)
+            return onnx.load(settings.optimized_model_filepath, load_external_data=False)
         except Exception as error:  # noqa: BLE001  # models beyond 2 GiB cannot be saved whole
             sys.stderr.write(f"the optimised graph could not be read: {error}\n")
             return None
+
+
+def optimised_weights(optimised: onnx.ModelProto, folder: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields name and numbers of each weight of 32 bits in an optimised model.
+
+    Args:
+        folder: Where the external files of the model's source lie.
+    """
+    for tensor in all_initializers(optimised.graph):
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            yield tensor.name, read(tensor, folder)
 
 
 def count_subnormals(array: np.ndarray) -> int:

@@ -22,6 +22,8 @@ from autotune.errors import DataError, FormatError, RequestError, did_you_mean, 
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
 from autotune.facts.tokens import LONGEST, Encoded, encode
+from autotune.facts.usual_sizes import usual_shapes
+from autotune.facts.values import Variant, feed_of
 from autotune.facts.workload import Workload, evenly
 
 Ids = NDArray[np.int64]
@@ -46,6 +48,7 @@ _MOST_HELD = 4096
 _FEWEST_HELD = 3  # a token, and two that are decoded with its cache
 _LARGEST_BYTES = 1 << 24
 _MOST_LINES = 100_000
+_ALL_SEEN = Variant(mask=1)
 _KEYS = ("prompt", "text", "tokens", "held_tokens")
 
 
@@ -350,17 +353,12 @@ def _others(
     random: np.random.Generator,
 ) -> dict[str, NDArray[Any]]:
     """Returns made-up values of the inputs that are the same in all steps."""
-    made: dict[str, NDArray[Any]] = {}
-    for tensor in model.inputs:
-        if tensor.name not in decoder.others:
-            continue
-        sizes = shapes.get(tensor.name) or [s if isinstance(s, int) else 1 for s in tensor.shape]
-        dtype = np.dtype(tensor.dtype)
-        is_number = dtype.kind == "f"
-        values = random.standard_normal(sizes) if is_number else np.ones(sizes)
-        if "logits_to_keep" in tensor.name:  # 0 keeps those of all tokens
-            values = np.zeros(sizes)
-        made[tensor.name] = np.asarray(values, dtype)
+    usual = next(usual_shapes(model.inputs, shapes))
+    tensors = [tensor for tensor in model.inputs if tensor.name in decoder.others]
+    made = dict(feed_of(tensors, usual, random, variant=_ALL_SEEN))
+    for name in made:
+        if "logits_to_keep" in name:  # 0 keeps those of all tokens
+            made[name] = np.zeros_like(made[name])
     return made
 
 

@@ -98,7 +98,7 @@ def states_in(site: Path, built_in: Sequence[str], package: str) -> tuple[Provid
 
 
 def _probe(word: str, site: Path | None = None) -> Probe:
-    with Child(_CHILD, memory_limit(), site) as child:
+    with Child(_CHILD, memory_limit(), site, measures=True) as child:
         try:
             return child.request({"do": "probe", "provider": word}, _TIME_LIMIT_S, Probe)
         except ChildFailure as failure:

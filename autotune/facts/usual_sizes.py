@@ -1,10 +1,14 @@
-"""Usual sizes of the dimensions that a model leaves open, for inputs that are generated.
+"""Sizes of the dimensions that a model leaves open, for inputs that are generated.
 
-A text of one token and an image of one pixel say little of a model's speed, and many models do not
-run on them. So open dimensions get sizes that their kind of input usually has, where the model runs
-with them (:mod:`autotune.facts.model_child` tries), and 1 elsewhere.
+A text of one token and a picture of one pixel say little of a model's speed, and many models do not
+run on them. So an open dimension gets the size that the weights demand, else the usual sizes of its
+kind in :data:`_KINDS`, by the names of the dimension and of its input. Which of them the model
+runs with is tried (:mod:`autotune.facts.tried_inputs`).
 """
 
+import itertools
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,121 +18,241 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of inputs by their names."""
 
 _CHANNELS = (1, 3, 4)
-# Caches and states grow with the sequence, by rules of each model's own.
-_STATE_WORDS = ("past", "cache", "state", "hidden", "memory")
+_LATENT_CHANNELS = (4, 16)
+# More combinations of sizes than these are not tried.
+_MOST_TRIES = 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sizes:
-    """Sizes by kind of input.
+class _Kind:
+    """A kind of dimension.
 
     Attributes:
-        height: Pixels of an image from top to bottom.
-        width: Pixels of an image from left to right.
-        tokens: Length of a text, or of a sequence of vectors.
-        samples: Length of a sound.
+        words: Parts of names of such dimensions.
+        sizes: Its usual sizes, the most usual first: the sizes that are tried.
     """
 
-    height: int
-    width: int
-    tokens: int
-    samples: int
+    words: tuple[str, ...] = ()
+    sizes: tuple[int, ...]
 
 
-# The input of ImageNet's models, a paragraph, and a second at 16 kHz; then what detectors and voice
-# activity detectors take, with a short text for models whose table of positions is small; then the
-# line of text that a recogniser takes.
-_TRIES = (
-    _Sizes(height=224, width=224, tokens=128, samples=16_000),
-    _Sizes(height=640, width=640, tokens=16, samples=512),
-    _Sizes(height=48, width=320, tokens=16, samples=512),
-)
+# The first kind with a word in the name of the dimension decides, then in the name of the input.
+_KINDS: Mapping[str, _Kind] = {
+    "batch": _Kind(words=("batch",), sizes=(1,)),
+    "past": _Kind(words=("past", "cache"), sizes=(1,)),
+    "channels": _Kind(words=("channel", "colors"), sizes=(3, 1, 4)),
+    "height": _Kind(words=("height",), sizes=(224, 256, 384, 512, 640, 48, 64)),
+    "width": _Kind(words=("width",), sizes=(224, 256, 384, 512, 640, 320, 64)),
+    # a picture in the space in which a diffusion model works
+    "latent height": _Kind(sizes=(64, 32, 128)),
+    "latent width": _Kind(sizes=(64, 32, 128)),
+    "edges": _Kind(words=("edge",), sizes=(64,)),
+    "nodes": _Kind(words=("node", "track", "point", "particle", "vert"), sizes=(32,)),
+    "samples": _Kind(
+        words=("sample", "audio", "wave", "sound", "pcm", "speech", "input_values"),
+        sizes=(16_000, 512, 1536, 1024, 480, 1280, 48_000, 160_000),
+    ),
+    "frames": _Kind(
+        words=("frame", "time", "input_features", "mel", "spec", "feats", "fbank"),
+        sizes=(100, 128, 300, 3000, 76, 16),
+    ),
+    "tokens": _Kind(
+        words=("sequence", "token", "seq", "length", "text", "phoneme", "word", "len"),
+        sizes=(128, 77, 32, 16, 8),
+    ),
+    "features": _Kind(words=("feature", "dim", "embed"), sizes=(64, 1)),
+    "states": _Kind(words=("state", "hidden", "memory"), sizes=(1, 64, 128)),
+    "other": _Kind(sizes=(1,)),
+}
 
 
-def usual_shapes(inputs: Sequence[Tensor]) -> Iterator[Shapes]:
-    """Yields shapes of the inputs to try, the most usual first.
+def usual_shapes(
+    inputs: Sequence[Tensor], given: Mapping[str, Sequence[int]] | None = None
+) -> Iterator[Shapes]:
+    """Yields shapes of the inputs to try, the most usual first; at least one.
 
-    Dimensions of one name have one size. The first dimension is the batch, with size 1. Nothing is
-    yielded where no other dimension is open.
-    """
-    tried: list[Shapes] = [completed(inputs, {}, {})]  # all open dimensions are 1
-    for sizes in _TRIES:
-        named = {
-            tensor.shape[0]: 1
-            for tensor in inputs
-            if tensor.shape and isinstance(tensor.shape[0], str) and is_name(tensor.shape[0])
-        }
-        shapes = {
-            tensor.name: tuple(
-                _size(tensor, axis, sizes, named) for axis in range(len(tensor.shape))
-            )
-            # tokens first: a mask of floats has the names of their dimensions
-            for tensor in sorted(inputs, key=lambda tensor: not _is_text(tensor))
-        }
-        if shapes not in tried:
-            tried.append(shapes)
-            yield shapes
-
-
-def completed(
-    inputs: Sequence[Tensor], given: Mapping[str, Sequence[int]], usual: Shapes
-) -> dict[str, tuple[int, ...]]:
-    """Returns a shape for each input.
+    Dimensions of one name have one size.
 
     Args:
-        usual: Shapes with which the model ran; empty if none is known.
+        given: Shapes that the user gives to inputs by name.
     """
-    named = {
-        dimension: size
-        for tensor in inputs
-        for size, dimension in zip(given.get(tensor.name, ()), tensor.shape, strict=False)
-        if isinstance(dimension, str) and is_name(dimension)
-    }
-
-    def shape_of(tensor: Tensor) -> tuple[int, ...]:
-        if tensor.name in given:
-            return tuple(given[tensor.name])
-        sizes = usual.get(tensor.name, (1,) * len(tensor.shape))
-        return tuple(
-            dimension if isinstance(dimension, int) else named.get(dimension or "", size)
-            for dimension, size in zip(tensor.shape, sizes, strict=True)
-        )
-
-    return {tensor.name: shape_of(tensor) for tensor in inputs}
-
-
-def _size(tensor: Tensor, axis: int, sizes: _Sizes, named: dict[str, int]) -> int:
-    """Returns the size of a dimension; puts it into `named` where the dimension has a name."""
-    dimension = tensor.shape[axis]
-    if isinstance(dimension, int):
-        return dimension
-    size = 1 if axis == 0 else _usual_size(tensor, axis, sizes)
-    return named.setdefault(dimension, size) if dimension and is_name(dimension) else size
+    given = given or {}
+    # where inputs share the name of a dimension, tokens tell its kind best, and masks least
+    tensors = sorted(inputs, key=lambda t: (not _is_text(t), t.is_mask, -len(t.shape)))
+    named = _named_sizes(tensors, given)
+    kinds = {kind for tensor in tensors for kind in _open_kinds(tensor, given, named)}
+    # height and width go together
+    leading = sorted(kinds - {"width", "latent width"})
+    counts = [len(_KINDS[kind].sizes) for kind in leading]
+    choices = sorted(itertools.product(*map(range, counts)), key=sum)[:_MOST_TRIES]
+    tried: list[Shapes] = []
+    for choice in choices:
+        places = dict(zip(leading, choice, strict=True))
+        places["width"] = places.get("height", 0)
+        places["latent width"] = places.get("latent height", 0)
+        shapes = _shapes(tensors, given, named, places)
+        ordered = {tensor.name: shapes[tensor.name] for tensor in inputs}
+        if ordered not in tried:
+            tried.append(ordered)
+            yield ordered
 
 
-def _usual_size(tensor: Tensor, axis: int, sizes: _Sizes) -> int:
-    """Returns the size of an open dimension behind the first."""
-    dimension = str(tensor.shape[axis]).lower()
-    words = f"{tensor.name.lower()} {dimension}"
-    if "batch" in dimension or any(word in words for word in _STATE_WORDS):
-        return 1
-    rank, is_float = len(tensor.shape), tensor.dtype.startswith("float")
-    if rank == 4 and tensor.shape[1] in _CHANNELS:
-        return sizes.height if axis == 2 else sizes.width
-    if rank == 4 and tensor.shape[3] in _CHANNELS:
-        return sizes.height if axis == 1 else sizes.width
-    if _is_text(tensor):
-        return sizes.tokens
-    if is_float and (rank == 2 or (rank == 3 and tensor.shape[1] == 1)):
-        return sizes.samples
-    return sizes.tokens if is_float and rank == 3 else 1
-
-
-def _is_text(tensor: Tensor) -> bool:
-    """Returns whether the input is the tokens of a text, or their mask."""
-    return len(tensor.shape) == 2 and (tensor.is_mask or tensor.dtype.startswith(("int", "bool")))
+def size_of(shapes: Shapes) -> int:
+    """Returns how many numbers inputs of these shapes have."""
+    return sum(map(math.prod, shapes.values()))
 
 
 def is_name(dimension: str) -> bool:
     """Returns whether a dimension's name tells it from others; exporters' ``?`` does not."""
     return any(character.isalnum() for character in dimension)
+
+
+def _named_sizes(inputs: Sequence[Tensor], given: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Returns the sizes of named dimensions that the user or the weights give."""
+    named: dict[str, int] = {}
+    for tensor in inputs:
+        for size, dimension in zip(given.get(tensor.name, ()), tensor.shape, strict=False):
+            if isinstance(dimension, str) and is_name(dimension):
+                named.setdefault(dimension, size)
+    for tensor in inputs:
+        for known, dimension in zip(tensor.known, tensor.shape, strict=False):
+            if known and isinstance(dimension, str) and is_name(dimension):
+                named.setdefault(dimension, known)
+    return named
+
+
+def _open_kinds(
+    tensor: Tensor, given: Mapping[str, Sequence[int]], named: Mapping[str, int]
+) -> Iterator[str]:
+    """Yields the kinds of an input's dimensions of which nothing gives the size."""
+    for axis, dimension in enumerate(tensor.shape):
+        is_known = isinstance(dimension, int) or tensor.name in given or dimension in named
+        if not is_known and not (tensor.known and tensor.known[axis]):
+            yield _kind(tensor, axis)
+
+
+def _shapes(
+    inputs: Sequence[Tensor],
+    given: Mapping[str, Sequence[int]],
+    named: Mapping[str, int],
+    places: Mapping[str, int],
+) -> dict[str, tuple[int, ...]]:
+    """Returns a shape for each input.
+
+    Args:
+        places: Which of its sizes each kind of dimension has.
+    """
+    sizes = dict(named)
+    shapes: dict[str, list[int]] = {}
+    sums: list[tuple[str, int, str]] = []
+    for tensor in inputs:
+        shapes[tensor.name] = []
+        for axis, dimension in enumerate(tensor.shape):
+            kind = _KINDS[_kind(tensor, axis)].sizes
+            usual = kind[min(places.get(_kind(tensor, axis), 0), len(kind) - 1)]
+            size = (tensor.known[axis] if tensor.known else None) or usual
+            if tensor.name in given:
+                size = given[tensor.name][axis]
+            elif isinstance(dimension, int):
+                size = dimension
+            elif dimension and is_name(dimension):
+                if _terms(dimension):
+                    sums.append((tensor.name, axis, dimension))
+                size = sizes.setdefault(dimension, size)
+            shapes[tensor.name].append(size)
+    for name, axis, dimension in sums:
+        terms = [int(t) if t.isdigit() else sizes.get(t) for t in _terms(dimension)]
+        if dimension not in named and all(term is not None for term in terms):
+            shapes[name][axis] = sum(term or 0 for term in terms)
+    return {name: tuple(shape) for name, shape in shapes.items()}
+
+
+def _terms(dimension: str) -> list[str]:
+    """Returns the summands of a name such as ``past_sequence_length + 1``; empty for another."""
+    if re.fullmatch(r"total_(sequence|seq)_len(gth)?", dimension):
+        return [dimension.replace("total_", "past_"), dimension.removeprefix("total_")]
+    terms = [term.strip() for term in dimension.split("+")]
+    return terms if len(terms) > 1 and all(re.fullmatch(r"\w+", t, re.ASCII) for t in terms) else []
+
+
+def _kind(tensor: Tensor, axis: int) -> str:
+    """Returns the kind of an open dimension: by its name, its place, or the input's name."""
+    dimension, name = str(tensor.shape[axis] or "").lower(), tensor.name.lower()
+    rank = len(tensor.shape)
+    named = _named_kind(dimension, tuple(_KINDS))
+    if named == "batch" or (axis == 0 and dimension in ("n", "b")):
+        return "batch"
+    if (picture := _picture_kind(tensor, axis)) is not None:
+        return picture
+    if named == "tokens":  # the sequence of a model of sounds is as long as they are
+        is_sound = rank == 2 and axis == 1 and not _is_text(tensor)
+        return _named_kind(name, ("samples", "frames")) or ("samples" if is_sound else named)
+    if named is not None and not (named == "samples" and axis == 0 and rank > 1):
+        return named
+    if rank == 1:
+        return _named_kind(name, ("samples",)) or ("tokens" if "ids" in name else "batch")
+    if axis == 0:
+        return "batch"
+    if _is_text(tensor):
+        return _named_kind(name, ("past",)) or "tokens"
+    if "hidden_states" not in name:
+        by_input = _named_kind(name, ("past", "states", "samples", "frames"))
+        if by_input is not None:
+            return by_input
+    if not tensor.dtype.startswith(("float", "int16", "uint8")):
+        return "other"
+    if rank == 2 or (rank == 3 and tensor.shape[1] == 1):
+        return "samples"
+    return "tokens" if rank == 3 else "other"
+
+
+def _named_kind(name: str, kinds: Sequence[str]) -> str | None:
+    """Returns the first of these kinds with a word in the name; None where there is none."""
+    return next((kind for kind in kinds if any(w in name for w in _KINDS[kind].words)), None)
+
+
+def _picture_kind(tensor: Tensor, axis: int) -> str | None:
+    """Returns the kind of a picture's dimension; None for another input."""
+    if (where := channels_axis(tensor)) is None:
+        return None
+    if axis == 0:
+        return "batch"
+    if axis == where:
+        return "channels"
+    others = [number for number in range(1, 4) if number != where]
+    kind = "height" if axis == others[0] else "width"
+    return f"latent {kind}" if is_latent(tensor) else kind
+
+
+def is_latent(tensor: Tensor) -> bool:
+    """Returns whether a picture is one in the space of a diffusion model, by its channels."""
+    where = channels_axis(tensor)
+    if where is None:
+        return False
+    channels = (tensor.known[where] if tensor.known else None) or tensor.shape[where]
+    return channels in _LATENT_CHANNELS or "latent" in tensor.name.lower()
+
+
+def channels_axis(tensor: Tensor) -> int | None:
+    """Returns which dimension of a picture are its channels; None where the input is no picture."""
+    name = tensor.name.lower()
+    is_state = _named_kind(name, ("past", "states")) is not None
+    if len(tensor.shape) != 4 or is_state or tensor.is_mask:
+        return None
+    channels = [
+        (tensor.known[axis] if tensor.known else None) or size
+        for axis, size in enumerate(tensor.shape)
+    ]
+    words = [str(size or "").lower() for size in tensor.shape]
+    text = " ".join((name, *words))
+    for axis in (1, 3):
+        if channels[axis] in _CHANNELS or "channel" in words[axis]:
+            return axis
+    is_named = "height" in text or "pixel" in text or "image" in text or words[2:] == ["h", "w"]
+    return 1 if is_named or (tensor.known and tensor.known[1]) else None
+
+
+def _is_text(tensor: Tensor) -> bool:
+    """Returns whether the input is the tokens of a text, or their mask."""
+    is_whole = tensor.dtype.startswith(("int32", "int64", "bool"))
+    return len(tensor.shape) == 2 and (tensor.is_mask or is_whole)

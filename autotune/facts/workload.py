@@ -1,7 +1,7 @@
 """The inputs that a study runs the model on: the user's samples or generated ones."""
 
 import hashlib
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,8 @@ class Workload:
         held: Windows of text whose perplexity rates a decoder's answers; empty where it writes the
             text itself.
         outputs: Names of the outputs that are compared; all of them if empty.
+        warnings: What qualifies all numbers on these samples, a sentence each.
+        chosen: Names of dimensions whose sizes autotune chose. Nothing fixes them.
     """
 
     feeds: tuple[Feed, ...]
@@ -55,6 +57,8 @@ class Workload:
     plan: Plan | None = None
     held: tuple[NDArray[np.int64], ...] = ()
     outputs: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
 
     @property
     def calibration(self) -> tuple[Feed, ...]:
@@ -118,8 +122,9 @@ class Workload:
     def dimensions(self, model: Model) -> dict[str, int]:
         """Returns the size of each named dimension that is the same in all samples.
 
-        A name that stands for different sizes, as exporters' ``?`` does, is left out. Of a
-        decoder's dimensions the batch alone is the same in all steps.
+        A dimension whose size autotune chose is left out, and a name that stands for different
+        sizes, as exporters' ``?`` does. Of a decoder's dimensions the batch alone is the same in
+        all steps.
         """
         if self.plan is not None:
             tokens = [t for t in model.inputs if t.name == self.plan.decoder.tokens]
@@ -127,7 +132,7 @@ class Workload:
         sizes: dict[str, set[int]] = {}
         for tensor in model.inputs:
             for axis, size in enumerate(tensor.shape):
-                if isinstance(size, str):
+                if isinstance(size, str) and size not in self.chosen:
                     seen = sizes.setdefault(size, set())
                     seen.update(feed[tensor.name].shape[axis] for feed in self.feeds)
         return {name: seen.pop() for name, seen in sizes.items() if len(seen) == 1}
@@ -171,6 +176,7 @@ def read(model: Model, source: Path) -> Workload:
             f"for all, at least 1; here it is {listed}"
         )
     labels = arrays.pop(LABELS) if _has_labels(model, arrays) else np.empty(0)
+    _check_call(model, arrays, source)
     count = min(counts.values(), default=0)
     if not 0 < count <= _MOST_SAMPLES:
         raise DataError(f"{source}: it holds {count} samples; save from 1 to {_MOST_SAMPLES}")
@@ -228,9 +234,37 @@ def _read_folder(model: Model, folder: Path) -> tuple[list[Feed], Path, list[NDA
     return feeds, folder, labels
 
 
+def _check_call(model: Model, arrays: Mapping[str, NDArray[np.generic]], file: Path) -> None:
+    """Refuses arrays that are the inputs of one call, without an axis that counts the samples.
+
+    Raises:
+        DataError: that is so; the message says what to type.
+    """
+    inputs = {tensor.name: tensor for tensor in (*model.inputs, *model.optional)}
+    calls = [
+        name
+        for name, array in arrays.items()
+        if array.ndim
+        and inputs[name].misfit(array.shape) is None
+        and inputs[name].misfit(array.shape[1:]) is not None
+    ]
+    if not calls or len(calls) < len(arrays):
+        return
+    name = calls[0]
+    whole = ", ".join(f"{each}={each}[None]" for each in calls)
+    rows = ", ".join(f"{each}={each}[:, None]" for each in calls)
+    apart = f"numpy.savez(file, {rows}) if it holds {len(arrays[name])} samples of one row each"
+    raise DataError(
+        f"{file}: '{name}' has shape {list(arrays[name].shape)}, which is what the model takes in "
+        f"one call, but the first axis of a file counts the samples. Type numpy.savez(file, "
+        f"{whole}) if it is one sample, or {apart}"
+    )
+
+
 def _has_labels(model: Model, names: Container[str]) -> bool:
     """Returns whether an array is that of the labels; an input of the model may have its name."""
-    return LABELS in names and LABELS not in [tensor.name for tensor in model.inputs]
+    inputs = (*model.inputs, *model.optional)
+    return LABELS in names and LABELS not in [tensor.name for tensor in inputs]
 
 
 def _user_workload(
@@ -245,13 +279,16 @@ def _user_workload(
 
 def _check_names(model: Model, names: Sequence[str], file: Path) -> None:
     wanted = [tensor.name for tensor in model.inputs]
-    if not wanted:
+    optional = [tensor.name for tensor in model.optional]
+    if not wanted and not optional:
         raise DataError(f"--data: {model.path.name} has no inputs; leave --data out")
     for name in names:
-        if name not in (*wanted, LABELS):
+        if name not in (*wanted, *optional, LABELS):
+            known = [*wanted, *optional]
+            others = f"; optional ones are {', '.join(optional)}" if optional else ""
             raise DataError(
-                f"{file}: the model has no input {shown(name)}.{did_you_mean(name, wanted)} "
-                f"Its inputs are {', '.join(wanted)}."
+                f"{file}: the model has no input {shown(name)}.{did_you_mean(name, known)} "
+                f"Its inputs are {', '.join(wanted)}{others}."
             )
     if missing := [name for name in wanted if name not in names]:
         raise DataError(f"{file}: no array for the input {', '.join(map(repr, missing))}")
@@ -259,7 +296,7 @@ def _check_names(model: Model, names: Sequence[str], file: Path) -> None:
 
 def _fit(model: Model, name: str, value: NDArray[np.generic], file: Path) -> NDArray[np.generic]:
     """Returns one sample's array, checked against the input `name`."""
-    tensor = next(item for item in model.inputs if item.name == name)
+    tensor = next(item for item in (*model.inputs, *model.optional) if item.name == name)
     array = np.asarray(value)
     given = "str" if array.dtype.kind in "US" else array.dtype.name
     if given != tensor.dtype:

@@ -17,6 +17,7 @@ from typing import Any
 
 import filelock
 
+from autotune.process.durable import sync_file, sync_folder
 from autotune.process.scratch import remove_marked, write_mark
 
 FACTS = "facts.json"
@@ -48,9 +49,7 @@ class Cache:
             facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        if not isinstance(facts, dict) or not all(
-            (folder / name).is_file() for name in facts.get("files", [])
-        ):
+        if not isinstance(facts, dict) or not _has_files(folder, facts.get("files", {})):
             return None
         self.touch(folder)
         return folder, facts
@@ -79,17 +78,26 @@ class Cache:
             files = sorted(made.iterdir()) if made else []
             for file in files:
                 shutil.move(file, beside / file.name)
-            facts = {**facts, "files": [file.name for file in files]}
+            facts = {**facts, "files": {f.name: (beside / f.name).stat().st_size for f in files}}
             (beside / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+            for name in (*facts["files"], FACTS):
+                sync_file(beside / name)
+            sync_folder(beside)
             with filelock.FileLock(self.root / ".lock"):
                 if self.find(key) is None:  # otherwise another worker was faster
                     if place.exists():
                         _remove(place)  # a killed process left it
                     beside.rename(place)
+                    sync_folder(self.root)
         finally:
             remove_marked(beside)
         self._evict(key)
         return place
+
+    def remove(self, key: str) -> None:
+        """Removes an entry whose files are not those that were kept."""
+        with filelock.FileLock(self.root / ".lock"):
+            _remove(self.root / key)
 
     def used_bytes(self) -> int:
         """Returns the size of all entries together."""
@@ -117,6 +125,16 @@ class Cache:
                     continue
                 _remove(entry)
                 total -= entries[entry]
+
+
+def _has_files(folder: Path, sizes: object) -> bool:
+    """Returns whether the files of an entry are there and have these sizes, in bytes."""
+    if not isinstance(sizes, dict):
+        return False
+    try:
+        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except OSError:
+        return False
 
 
 def _remove(entry: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from autotune.facts.graphs import operator_of
 from autotune.graph.model_file import refill, remove_unneeded
@@ -79,8 +79,7 @@ def fold_dead_products(model: onnx.ModelProto) -> None:
             continue
         bias = product.input[2] if len(product.input) > 2 else ""
         if not bias or bias in zeros:
-            node.op_type = "Identity"
-            node.input[:] = [other]
+            node.CopyFrom(helper.make_node("Identity", [other], [node.output[0]], node.name))
             changed = True
         elif bias in constants and operator_of(product) in ("Conv", "ConvTranspose"):
             values = numpy_helper.to_array(constants[bias])

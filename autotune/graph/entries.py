@@ -17,6 +17,10 @@ class StepRefusedError(Exception):
     """A step cannot be applied to this model; the text tells the user why."""
 
 
+class UnfitModelError(StepRefusedError):
+    """A step cannot be applied to this model with any options."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """One value of a graph parameter.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autotune.deploy.records import Text, Whole
+from autotune.deploy.records import Text
 
 FILE = "best.onnx"
 """Name of every such file: the winner is written under it, its data as ``best.onnx.data``."""
@@ -10,19 +10,36 @@ FILE = "best.onnx"
 
 @dataclass(frozen=True, kw_only=True)
 class GraphFacts:
-    """The contents of a transformed model.
+    """What is known of a transformed model.
 
     Attributes:
-        operators: Nodes of its main graph, constants not.
-        parameters: Elements of its weights, wherever they are.
         graph_digest: Equal for models that ONNX Runtime optimises to the same graph; None where
             that is not known.
     """
 
-    operators: Whole
-    parameters: Whole
-    size_bytes: Whole
     graph_digest: Text | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why a step was not applied.
+
+    Attributes:
+        step: The name of the step.
+        of_model: Whether it refuses the model with all of its options.
+    """
+
+    message: Text
+    step: Text
+    of_model: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """The reply to ``convert``: the facts of the file, or why there is none."""
+
+    facts: GraphFacts | None = None
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

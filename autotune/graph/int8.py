@@ -29,7 +29,13 @@ from autotune.graph import sensitivity
 from autotune.graph.by_time import PRODUCTS, Quantise, Slow
 from autotune.graph.calibration import Ranges, quantisable_types
 from autotune.graph.dead_products import proven_constants
-from autotune.graph.entries import AS_PRECISION, OFF, OPERATOR_GROUPS, StepRefusedError
+from autotune.graph.entries import (
+    AS_PRECISION,
+    OFF,
+    OPERATOR_GROUPS,
+    StepRefusedError,
+    UnfitModelError,
+)
 from autotune.graph.float_model import FloatModel, added_products
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import remove_unused
@@ -114,8 +120,10 @@ def static(
     """
     how = StaticOptions(**options)
     ready = FloatModel.ready(source, samples, shared or Intermediates())
+    if not sensitivity.quantisable(ready.load()):
+        raise UnfitModelError("there is no node with a constant weight to quantise")
     if not sensitivity.quantisable(ready.load(), how.weighted_types):
-        raise StepRefusedError("there is no node with a constant weight to quantise")
+        raise StepRefusedError("there is no node of these types with a constant weight")
     adjusted = ready.smoothed(how.smoothing)
     model = adjusted.load()
     ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
@@ -423,4 +431,5 @@ def dynamic(
     give_names(target, names)
     written = onnx.load(target, load_external_data=False).graph
     if _DYNAMIC_RESULTS.isdisjoint(operator_of(node) for node in all_nodes(written)):
-        raise StepRefusedError("there is no matrix product or LSTM to quantise")
+        error = StepRefusedError if excluded else UnfitModelError
+        raise error("there is no matrix product or LSTM to quantise")

@@ -251,6 +251,10 @@ STEPS: Mapping[str, Step] = {
 """Every step by name."""
 
 
+Condition = Mapping[str, tuple[Value, ...]]
+"""Values of parameters by name; it holds where each of these parameters has one of its values."""
+
+
 class PlannedStep(NamedTuple):
     """A step of a plan.
 
@@ -291,6 +295,22 @@ def steps_of(half: Mapping[str, Value]) -> tuple[PlannedStep, ...]:
     if "weight_storage" in half:
         steps.append(PlannedStep(str(half["weight_storage"]), {}))
     return tuple(steps)
+
+
+def values_with(step: str) -> Condition:
+    """Returns the values that plan a step, by the parameter that they are values of."""
+    return {
+        name: values
+        for name, parameter in GRAPH_PARAMETERS.items()
+        if (
+            values := tuple(
+                value
+                for value in parameter.domain.choices
+                if value != parameter.domain.default
+                and any(planned.name == step for planned in steps_of({name: value}))
+            )
+        )
+    }
 
 
 def shared_passes(

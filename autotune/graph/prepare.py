@@ -21,20 +21,26 @@ from autotune.facts.model import Model
 from autotune.facts.runtime import runtime
 from autotune.facts.workload import Workload
 from autotune.graph.cache import DEFAULT_LIMIT_BYTES, Cache
-from autotune.graph.graph_facts import FILE, GraphFacts
+from autotune.graph.graph_facts import FILE, Converted, GraphFacts, Refusal
 from autotune.graph.parameters import (
+    OUTPUTS,
     PACKAGES,
+    Condition,
     PlannedStep,
     graph_words,
     shared_passes,
     steps_of,
+    values_with,
     wants_samples,
 )
 from autotune.process.child import Child, ChildFailure, LastingChild, memory_limit
+from autotune.process.durable import sync_file
 from autotune.runtimes.environments import site_of
 
 _CHILD = "autotune.graph.prepare_child"
 
+# Among the facts of an entry: the digest of its files.
+_SHA256 = "sha256"
 # Calibrating a large model takes minutes; a shape inference may hang.
 _TIME_LIMIT_S = 900.0
 
@@ -54,14 +60,20 @@ class PreparedModel:
     data_files: tuple[Path, ...]
     sha256: str
     steps: tuple[str, ...]
-    operators: int | None = None
-    parameters: int | None = None
-    size_bytes: int = 0
     graph_digest: str | None = None
 
 
 class PreparationError(ChildFailure):
-    """A set of graph parameters cannot be made; the message names the step."""
+    """A set of graph parameters cannot be made; the message names the step.
+
+    Attributes:
+        unfit: The values with which no file of this model can be made, by parameter: where all of
+            these parameters have one of their values. Empty where other options may do.
+    """
+
+    def __init__(self, kind: str, message: str, unfit: Condition | None = None) -> None:
+        super().__init__(kind, message)
+        self.unfit = unfit or {}
 
     @property
     def is_lasting(self) -> bool:
@@ -138,7 +150,7 @@ class Preparer:
                 facts = child.request(look, _TIME_LIMIT_S, GraphFacts)
             except ChildFailure:
                 return source
-        return replace(source, **vars(facts))
+        return replace(source, graph_digest=facts.graph_digest)
 
     def _identity(self) -> PreparedModel:
         model = self._model
@@ -147,25 +159,32 @@ class Preparer:
             data_files=model.data_files,
             sha256=model.sha256,
             steps=(),
-            size_bytes=model.size_bytes,
         )
 
     def _of_steps(self, steps: tuple[PlannedStep, ...], half: Mapping[str, Value]) -> PreparedModel:
         maker = str(half.get(RUNTIME, OWN))
         key = self._key(maker, steps)
-        folder, facts = self._kept(key) or self._convert(key, maker, steps)
-        path = folder / FILE
-        data_files = tuple(sorted(file for file in folder.glob(f"{FILE}.*")))
+        kept = self._kept(key, half)
+        if kept is None:
+            self._convert(key, maker, steps, half)
+            kept = self._kept(key, half)
+        if kept is None:  # removed meanwhile, or the disk does not keep what is written
+            raise PreparationError("failed", f"the file was lost from {self.cache.root}")
+        files, sha256, facts = kept
         return PreparedModel(
-            path=path,
-            data_files=data_files,
-            sha256=digest_files((path, *data_files)),
+            path=files[0],
+            data_files=files[1:],
+            sha256=sha256,
             steps=graph_words({name: v for name, v in half.items() if name != RUNTIME}),
-            **vars(facts),
+            graph_digest=facts.graph_digest,
         )
 
-    def _kept(self, key: str) -> tuple[Path, GraphFacts] | None:
-        """Returns what the cache has under `key`; None where it has nothing that can be read.
+    def _kept(
+        self, key: str, half: Mapping[str, Value]
+    ) -> tuple[tuple[Path, ...], str, GraphFacts] | None:
+        """Returns the files under `key` in the cache, their digest and facts; None without any.
+
+        An entry whose files are not those that were kept, as after a loss of power, is removed.
 
         Raises:
             PreparationError: a step refused the model before.
@@ -174,23 +193,29 @@ class Preparer:
         if entry is None:
             return None
         folder, content = entry
-        if "refusal" in content:
-            raise PreparationError("refused", str(content["refusal"]))
+        files = _files(folder)
         try:
+            if "refusal" in content:
+                raise _refused(from_plain(Refusal, content["refusal"]), half)
             names = [field.name for field in fields(GraphFacts) if field.name in content]
-            return folder, from_plain(GraphFacts, {name: content[name] for name in names})
-        except FormatError:
-            return None
+            facts = from_plain(GraphFacts, {name: content[name] for name in names})
+            if (sha256 := digest_files(files)) == content.get(_SHA256):
+                return files, sha256, facts
+        except (FormatError, OSError):
+            pass
+        self.cache.remove(key)
+        return None
 
     def _convert(
-        self, key: str, maker: str, steps: tuple[PlannedStep, ...]
-    ) -> tuple[Path, GraphFacts]:
+        self, key: str, maker: str, steps: tuple[PlannedStep, ...], half: Mapping[str, Value]
+    ) -> None:
+        """Makes the files and keeps them in the cache, or the reason why they cannot be made."""
         before, rest = shared_passes(steps)
         files: tuple[Path, ...] = (self._model.path, *self._model.data_files)
         sha256 = self._model.sha256
         if before:
             # many sets of graph parameters share what these passes make, which may take long
-            passed = self._of_steps(before, {RUNTIME: maker})
+            passed = self._of_steps(before, _of_passes(half))
             files, sha256 = (passed.path, *passed.data_files), passed.sha256
         with self.child.at_work(site_of(maker)) as child:
             source, result = child.folder / "source", child.folder / "result"
@@ -211,13 +236,17 @@ class Preparer:
                 "shared": str(self._shared(maker, before)) if wants_samples(rest) else None,
             }
             try:
-                facts = child.request(request, _TIME_LIMIT_S, GraphFacts)
+                reply = child.request(request, _TIME_LIMIT_S, Converted)
             except ChildFailure as failure:
-                error = PreparationError(failure.kind, failure.message)
-                if error.is_lasting:
-                    self.cache.keep(key, None, {"refusal": failure.message})
-                raise error from None
-            return self.cache.keep(key, result, vars(facts)), facts
+                if failure.kind != "refused":
+                    raise PreparationError(failure.kind, failure.message) from None
+                refusal = Refusal(message=failure.message, step="", of_model=False)
+                reply = Converted(refusal=refusal)
+            if reply.refusal is not None:
+                self.cache.keep(key, None, {"refusal": vars(reply.refusal)})
+                raise _refused(reply.refusal, half)
+            made = {**vars(reply.facts), _SHA256: digest_files(_files(result))}
+            self.cache.keep(key, result, made)
 
     def _shared(self, maker: str, before: tuple[PlannedStep, ...]) -> Path:
         """Returns the folder of what all files that begin with these steps share.
@@ -239,6 +268,7 @@ class Preparer:
             beside = self._samples.with_name(f".{secrets.token_hex(6)}-{self._samples.name}")
             try:
                 save_samples(self._workload.calibration, beside)
+                sync_file(beside)
                 beside.replace(self._samples)
             finally:
                 beside.unlink(missing_ok=True)
@@ -259,6 +289,30 @@ class Preparer:
             parts.append(self._signature)
         parts += more
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
+
+
+def _of_passes(half: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns those of the graph parameters that decide on what the first passes make."""
+    return {name: half[name] for name in (RUNTIME, OUTPUTS, "pre_pass") if name in half}
+
+
+def _refused(refusal: Refusal, half: Mapping[str, Value]) -> PreparationError:
+    """Returns the error of a set of graph parameters of which a step refuses the model."""
+    unfit: dict[str, tuple[Value, ...]] = {}
+    if refusal.of_model:
+        unfit = dict(values_with(refusal.step))
+        # what earlier steps made decides on what this one gets
+        names = [step.name for step in steps_of(half)]
+        earlier = names[: names.index(refusal.step)] if refusal.step in names else []
+        for name in half.keys() - unfit:
+            if any(step.name in earlier for step in steps_of({name: half[name]})):
+                unfit[name] = (half[name],)
+    return PreparationError("refused", refusal.message, unfit)
+
+
+def _files(folder: Path) -> tuple[Path, ...]:
+    """Returns the model's file in a folder, and its external data files."""
+    return (folder / FILE, *sorted(folder.glob(f"{FILE}.*")))
 
 
 def _of_maker(maker: str) -> tuple[str, ...]:

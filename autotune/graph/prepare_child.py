@@ -17,10 +17,17 @@ from autotune.facts.eight_bits import (
 )
 from autotune.facts.feeds import Feed, load_samples
 from autotune.facts.graphs import all_graphs, all_initializers, all_nodes, all_weights, operator_of
-from autotune.facts.weights import element_count, to_initializers
-from autotune.graph.entries import StepRefusedError, not_installed
+from autotune.facts.weights import to_initializers
+from autotune.graph.entries import StepRefusedError, UnfitModelError, not_installed
 from autotune.graph.graph_digest import graph_digest
-from autotune.graph.graph_facts import FILE, GraphFacts, ProcessorFacts, Renamed
+from autotune.graph.graph_facts import (
+    FILE,
+    Converted,
+    GraphFacts,
+    ProcessorFacts,
+    Refusal,
+    Renamed,
+)
 from autotune.graph.interface import arrays_of, give_defaults, restore, take_defaults
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import (
@@ -32,29 +39,43 @@ from autotune.graph.model_file import (
 )
 from autotune.graph.parameters import STEPS, Precision
 from autotune.graph.storage_form import EXTERNAL_DATA, STORAGE_FORMS
-from autotune.process.child_end import Handler, Message, TransientError, serve
+from autotune.process.child_end import Handler, Message, TransientError, printable, serve
 
 # Above this the optimised graph is not compared with others: it would be written out whole. Nor is
 # one made of a model over 2 GiB: that takes three times what rounding tensor by tensor does.
 _LARGEST_COMPARED_BYTES = 1 << 30
 
 
-def convert(message: Message) -> GraphFacts:
+def convert(message: Message) -> Converted:
     """Applies ``steps`` to the file ``source``; the result lies in ``folder`` as :data:`FILE`.
 
     What other sets of graph parameters need too is kept in the folder ``shared``.
 
-    Returns the facts of the result.
-
     Raises:
-        StepRefusedError: a step is not for this model; the text names the step.
+        StepRefusedError: the model cannot be given the form that steps take.
         TransientError: a file could not be read or written: another process has evicted it, or the
             disk is away.
     """
     try:
-        return _converted(message)
+        return Converted(facts=_converted(message))
+    except _RefusedByStep as error:
+        return Converted(refusal=error.refusal)
     except OSError as error:
         raise TransientError(str(error)) from error
+
+
+class _RefusedByStep(Exception):
+    """A step is not for this model."""
+
+    def __init__(self, name: str, error: BaseException | str) -> None:
+        super().__init__(name)
+        text = str(error) or type(error).__name__
+        is_alone = isinstance(error, Exception) and not getattr(STEPS[name], "options", ())
+        self.refusal = Refusal(
+            message=printable(f"{name}: {text}"),
+            step=name,
+            of_model=isinstance(error, UnfitModelError) or is_alone,
+        )
 
 
 def _converted(message: Message) -> GraphFacts:
@@ -108,11 +129,11 @@ def _apply(
     """Applies one step.
 
     Raises:
-        StepRefusedError: a package is missing, or the step fails; the text names the step.
+        _RefusedByStep: a package is missing, or the step fails.
     """
     step = STEPS[name]
     for package in step.missing:
-        raise StepRefusedError(f"{name}: {not_installed(package)}")
+        raise _RefusedByStep(name, not_installed(package))
     try:
         if isinstance(step, Precision):
             step.run(source, target, samples, shared=shared, **options)
@@ -122,14 +143,14 @@ def _apply(
         raise
     # some tools end the process where they mean to refuse
     except (Exception, SystemExit) as error:
-        raise StepRefusedError(f"{name}: {str(error) or type(error).__name__}") from error
+        raise _RefusedByStep(name, error) from error
     if not target.is_file():
-        raise StepRefusedError(f"{name}: it wrote no model")
+        raise _RefusedByStep(name, "it wrote no model")
     if not step.changes_interface:
         try:
             restore(target, onnx.load(source, load_external_data=False).graph)
         except StepRefusedError as error:
-            raise StepRefusedError(f"{name}: {error}") from error
+            raise _RefusedByStep(name, error) from error
 
 
 def look(message: Message) -> GraphFacts:
@@ -142,12 +163,7 @@ def _facts(path: Path, is_compared: bool = True) -> GraphFacts:
     names = {path.name, *(name for name in map(data_file, all_weights(graph)) if name)}
     size_bytes = sum((path.parent / name).stat().st_size for name in names)
     is_compared = is_compared and size_bytes <= _LARGEST_COMPARED_BYTES
-    return GraphFacts(
-        operators=sum(operator_of(node) != "Constant" for node in graph.node),
-        parameters=sum(map(element_count, all_weights(graph))),
-        size_bytes=size_bytes,
-        graph_digest=graph_digest(path) if is_compared else None,
-    )
+    return GraphFacts(graph_digest=graph_digest(path) if is_compared else None)
 
 
 def rename_data(message: Message) -> Renamed:

@@ -21,7 +21,7 @@ from autotune.facts.graphs import ONNX_DOMAINS, all_graphs, all_nodes, operator_
 from autotune.graph import sensitivity
 from autotune.graph.dead_products import fold_dead_products
 from autotune.graph.distance import open_exactly, output_distance
-from autotune.graph.entries import StepRefusedError
+from autotune.graph.entries import UnfitModelError
 from autotune.graph.model_file import LARGEST_PROTO_BYTES, size_with_data, write_optimised
 
 # The first opset with a scale for each channel, and with QDQ around most operators.
@@ -46,11 +46,11 @@ def make_ready(source: Path, path: Path, samples: Sequence[Feed]) -> None:
     """Writes the model as the tools get it: every tensor has a neutral name.
 
     Raises:
-        StepRefusedError: it is too large, its opset cannot be raised, or what was made of it
+        UnfitModelError: it is too large, its opset cannot be raised, or what was made of it
             answers otherwise.
     """
     if size_with_data(source) > LARGEST_PROTO_BYTES:
-        raise StepRefusedError("ONNX Runtime's tools cannot quantise a model over 2 GiB")
+        raise UnfitModelError("ONNX Runtime's tools cannot quantise a model over 2 GiB")
     raised = _raised(onnx.load(source))
     onnx.save(raised, path)
     expected = _answers(source, samples[:1])
@@ -69,7 +69,7 @@ def make_ready(source: Path, path: Path, samples: Sequence[Feed]) -> None:
         distance = _distance(expected, path, samples[:1])
         if distance <= _MOST_ROUNDING:
             return
-    raise StepRefusedError(
+    raise UnfitModelError(
         f"made ready for quantisation, the float model answers otherwise (error {distance:.2g})"
     )
 
@@ -127,7 +127,7 @@ def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
     """Returns the model with an opset that the tools know.
 
     Raises:
-        StepRefusedError: the opset cannot be raised.
+        UnfitModelError: the opset cannot be raised.
     """
     opset = max(item.version for item in model.opset_import if item.domain in ONNX_DOMAINS)
     if opset >= _QDQ_OPSET:
@@ -136,7 +136,7 @@ def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         raised = version_converter.convert_version(model, _QDQ_OPSET)
     except Exception as error:
-        raise StepRefusedError(f"opset {opset} cannot be raised to {_QDQ_OPSET}") from error
+        raise UnfitModelError(f"opset {opset} cannot be raised to {_QDQ_OPSET}") from error
     for node in all_nodes(raised.graph):
         # the converter leaves these out, and their defaults are not what a Resize did before
         if operator_of(node) == "Resize" and opset < _RESIZE_OPSET:

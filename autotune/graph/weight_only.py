@@ -17,7 +17,7 @@ from autotune.facts.feeds import Feed
 from autotune.facts.graphs import all_graphs, all_nodes, operator_of
 from autotune.facts.weights import fold_constants, read
 from autotune.graph import sensitivity
-from autotune.graph.entries import AS_PRECISION, StepRefusedError
+from autotune.graph.entries import AS_PRECISION, StepRefusedError, UnfitModelError
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import LARGEST_PROTO_BYTES, refill, size_with_data
 from autotune.graph.sensitivity import Rounding
@@ -169,7 +169,8 @@ def _pack_products(
         _key(node): bits for node in products(graph, tensors) if (bits := bits_of(node)) is not None
     }
     if not chosen:
-        raise StepRefusedError("there is no matrix product with a constant weight")
+        error = StepRefusedError if any(products(graph, tensors)) else UnfitModelError
+        raise error("there is no matrix product with a constant weight to pack")
     turned = _turned_tables(graph, tensors)
     taken = _still_taken(graph, chosen, turned)
     packed: dict[tuple[str, bool, int], list[str]] = {}

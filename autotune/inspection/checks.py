@@ -270,7 +270,14 @@ def _threads(inspected: InspectedModel) -> Finding | None:
 
 
 CHECKS = tuple(
-    FindingKind(name=name, about=about, find=find, rate=rate, measured=measured)
+    FindingKind(
+        name=name,
+        about=about,
+        find=find,
+        rate=rate,
+        measured=measured,
+        optimised=find in (_subnormal_weights, _reorders, _unfolded),
+    )
     for name, about, find, rate, measured in (
         ("subnormal weights", "subnormal weights", _subnormal_weights, by_gain, False),
         ("layout reorders", "layout reorders", _reorders, by_gain, False),

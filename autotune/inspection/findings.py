@@ -125,6 +125,7 @@ class FindingKind:
         about: What it looks for, as part of a list.
         rate: Returns the severity by the measured effect of the remedy.
         measured: Whether it needs a measurement, so that reading alone does not show it.
+        optimised: Whether it reads the graph that ONNX Runtime makes of the model.
     """
 
     name: str
@@ -132,3 +133,4 @@ class FindingKind:
     find: Callable[[InspectedModel], Finding | None]
     rate: Callable[[RemedyEffect], str] = by_gain
     measured: bool = False
+    optimised: bool = False

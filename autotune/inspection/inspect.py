@@ -8,7 +8,6 @@ from pathlib import Path
 
 from autotune.deploy.decoder import Plan
 from autotune.deploy.records import Json, to_plain
-from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, RequestError
 from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.inputs import workload_for
@@ -43,6 +42,7 @@ class Inspection:
         workload: Where the inputs come from, a sentence each.
         findings: The findings, the worst first.
         clear: What was looked for and not found.
+        unknown: What could not be looked for, because the optimised graph could not be read.
         unmeasured: What only a measurement would show, where nothing was measured.
         failure: Why nothing could be measured; empty where it could, or should not.
     """
@@ -53,6 +53,7 @@ class Inspection:
     report: ModelReport
     findings: tuple[Finding, ...]
     clear: tuple[str, ...]
+    unknown: tuple[str, ...]
     unmeasured: tuple[str, ...]
     failure: str = ""
     profile: Profile | None = None
@@ -93,12 +94,14 @@ def inspect_model(
     try:
         workload = workload_for(model, data, shapes or {})
     except RequestError as error:
-        if model.decoder is None or data is not None or shapes:
+        if data is not None or shapes:
             raise
-        # what is fed back is shown all the same: it says which sizes are open
-        failure = str(error)
-        plan, notes = Plan(decoder=model.decoder, new_tokens=1), ("none could be made",)
-        workload = Workload(feeds=({},), source="generated", notes=notes, plan=plan)
+        # the facts are shown all the same: they say which sizes are open
+        failure, notes = str(error), ("none could be made",)
+        decoder = model.decoder
+        plan = Plan(decoder=decoder, new_tokens=1) if decoder and decoder.generates else None
+        opened = tuple(d for t in model.inputs for d in t.shape if isinstance(d, str))
+        workload = Workload(feeds=({},), source="generated", notes=notes, plan=plan, chosen=opened)
     report = read_model(model.path, workload)
     plain = InspectedModel(model=model, report=report, machine=hardware(), workload=workload)
     if quick or failure:
@@ -115,6 +118,7 @@ def _inspection(inspected: InspectedModel) -> Inspection:
     """Returns the inspection by the facts that were read and measured so far."""
     pairs = [(check, check.find(inspected)) for check in CHECKS]
     is_measured = inspected.profile is not None
+    is_read = inspected.report.optimised is not None
     return Inspection(
         model=inspected.model,
         machine=inspected.machine,
@@ -124,8 +128,11 @@ def _inspection(inspected: InspectedModel) -> Inspection:
         clear=tuple(
             check.about
             for check, finding in pairs
-            if finding is None and (is_measured or not check.measured)
+            if finding is None
+            and (is_measured or not check.measured)
+            and (is_read or not check.optimised)
         ),
+        unknown=tuple(check.about for check in CHECKS if check.optimised and not is_read),
         unmeasured=tuple(c.about for c in CHECKS if c.measured and not is_measured),
         profile=inspected.profile,
     )
@@ -134,7 +141,7 @@ def _inspection(inspected: InspectedModel) -> Inspection:
 def _measured(inspected: InspectedModel, on_step: OnStep) -> tuple[InspectedModel, Peaks]:
     """Returns the model with everything that is measured of the default, and the peaks."""
     path, workload = inspected.model.path, inspected.workload
-    profile = profile_session(path, SessionConfig(), workload)
+    profile = profile_session(path, inspected.model.default_session, workload)
     on_step(1, _STEPS)
     peaks = measure_peaks(inspected.report.work.least_bytes)
     on_step(2, _STEPS)

@@ -5,20 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import external_data_helper, numpy_helper
+from onnx import external_data_helper
 
 from autotune.facts.counting import count, item_bits
 from autotune.facts.eight_bits import signed_products
 from autotune.facts.feeds import load_samples
 from autotune.facts.graphs import (
     all_graphs,
-    all_initializers,
     all_nodes,
     all_weights,
     operator_name,
     operator_of,
 )
-from autotune.facts.optimised import count_subnormals, optimised_model
+from autotune.facts.optimised import count_subnormals, optimised_model, optimised_weights
 from autotune.inspection.model_report import (
     ModelReport,
     OptimisedGraph,
@@ -55,7 +54,7 @@ def read(message: Message) -> ModelReport:
         inline_bytes=inline_bytes,
         external_bytes=external_bytes,
         weights_as_inputs=sum(item.name in inputs for item in model.graph.initializer),
-        optimised=None if optimised is None else _optimised(optimised.graph),
+        optimised=None if optimised is None else _optimised(optimised, path.parent),
         saturation=_saturation(model, path.parent),
         work=count(model, {name: array.shape for name, array in feed.items()}),
     )
@@ -101,16 +100,14 @@ def _groups(model: onnx.ModelProto) -> tuple[WeightGroup, ...]:
     return tuple(sorted(groups, key=lambda group: -group.size_bytes))
 
 
-def _optimised(graph: onnx.GraphProto) -> OptimisedGraph:
+def _optimised(model: onnx.ModelProto, folder: Path) -> OptimisedGraph:
+    graph = model.graph
     subnormal = []
     elements = 0
-    for tensor in all_initializers(graph):
-        if tensor.data_type == onnx.TensorProto.FLOAT:
-            array = numpy_helper.to_array(tensor)
-            elements += array.size
-            if number := count_subnormals(array):
-                weight = SubnormalWeight(name=tensor.name, subnormals=number, elements=array.size)
-                subnormal.append(weight)
+    for name, array in optimised_weights(model, folder):
+        elements += array.size
+        if number := count_subnormals(array):
+            subnormal.append(SubnormalWeight(name=name, subnormals=number, elements=array.size))
     subnormal.sort(key=lambda weight: -weight.subnormals)
     return OptimisedGraph(
         operators=dict(Counter(operator_name(node) for node in all_nodes(graph)).most_common()),

@@ -73,7 +73,7 @@ def child_session(
     Raises:
         ChildFailure: it cannot be opened.
     """
-    with Child(_WORKER, memory_limit(), site) as child:
+    with Child(_WORKER, memory_limit(), site, measures=True) as child:
         files = SampleFiles.write(workload, child.folder)
         opened = request_session(child, files, model.absolute(), config, FIRST_LIMITS.load_s)
         yield ChildSession(child=child, files=files, opened=opened)

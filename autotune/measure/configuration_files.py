@@ -42,22 +42,25 @@ class ConfigurationFiles:
         """The model's own file; children work in other folders than this process."""
         return self._model.path.absolute()
 
-    def path(self, configuration: Configuration) -> Path:
-        """Returns the file of a configuration, which is made if it is not there.
+    def file(self, configuration: Configuration) -> tuple[Path, str]:
+        """Returns the file of a configuration, which is made if it is not there, and a digest.
+
+        The digest is that of the file and of its external data.
 
         Raises:
             PreparationError: it cannot be made.
             StorageError: writing to disk failed.
         """
         if self._preparer is None:
-            return self.source
+            return self.source, self._model.sha256
         try:
-            return self._preparer.prepare(configuration.graph.to_json()).path
+            prepared = self._preparer.prepare(configuration.graph.to_json())
         except OSError as error:
             raise StorageError(
                 f"cannot write models to {self._preparer.cache.root}: {error.strerror}; "
                 "make room and type the same command again"
             ) from None
+        return prepared.path, prepared.sha256
 
     def canonical(self, configuration: Configuration) -> Configuration:
         """Returns the first configuration so far that opens the same session on the same graph.

@@ -36,6 +36,8 @@ from autotune.process.child import Child, ChildFailure
 # Until the speed of a model is known, the time limit of a reply is enough for so many runs.
 _FEW_RUNS = 4
 _PEAK_SLACK_MIB = 1.0
+# With this share of its nodes on a device, what disturbs the processor does not slow a model down.
+_NEARLY_ALL = 0.9
 _FAR_TOO_SLOW = 3.0
 """A decoder whose fastest steps take so many of the default's is not measured any further."""
 
@@ -123,6 +125,7 @@ class ConfigurationRun:
         """
         limit_s, folder = self._limits.load_s, None
         self._has_device = False
+        self._is_on_device = False  # nearly all of its nodes
         if config.accelerator is not None:
             provider = provider_named(config.accelerator)
             limit_s = max(limit_s, provider.compile_s)
@@ -143,6 +146,8 @@ class ConfigurationRun:
         self._lap("start")
         self._book({"open": self._opened.load_ms / 1e3}, "start")
         placement = self._opened.placement
+        if self._has_device and placement is not None:
+            self._is_on_device = placement.share(str(config.accelerator)) > _NEARLY_ALL
         if config.accelerator is None or placement is None or placement.share(config.accelerator):
             return None
         return Failure(
@@ -244,6 +249,7 @@ class ConfigurationRun:
                     limit_s=self._limits.run_s,
                     is_dominated=check,
                     clients=self._clients,
+                    quiet_ms=reference_ms if self._is_on_device else None,
                 )
             except ChildFailure:
                 if last_try or reference.is_running():
@@ -276,6 +282,7 @@ class ConfigurationRun:
                 effort=replace(effort, fewest_runs=0),
                 limit_s=self._limits.run_s,
                 clients=self._clients,
+                quiet_ms=reference_ms if self._is_on_device else None,
             )
         self._child.thaw()
         self._generated = Generated(

@@ -6,6 +6,9 @@ sides down, alternating cancels it. Where they slow one side alone, it does not:
 one thread hardly feels a neighbour that halves the baseline's speed. So the baseline is the sensor
 as well: the configuration has its time slices while the baseline runs as fast as it does on a quiet
 machine. The project's docs have the figures, and ``benchmarks/noise.py`` makes them.
+
+What runs on a device feels no neighbour of the processor, which the baseline runs on. So its time
+slices follow each other, and are compared with the baseline's time on a quiet machine.
 """
 
 import itertools
@@ -22,7 +25,7 @@ import psutil
 from autotune.deploy import cgroups
 from autotune.deploy.config import Interval
 from autotune.measure.clients import Burst
-from autotune.measure.outcome import FEWEST_QUIET, Effort
+from autotune.measure.outcome import Effort, rests_on_quiet
 from autotune.measure.replies import PROMPTS, STEPS, Done, SliceTimes
 from autotune.measure.statistics import QUIET_SHARE, duet_ratio, undisturbed_limit, warm_up
 from autotune.process.child import Child, ChildFailure
@@ -269,6 +272,8 @@ class Duet:
         undisturbed_ms: A time slice of the reference up to this long was not disturbed.
         spent_s: Seconds of the time slices, their messages included: ``configuration``,
             ``reference``, and ``waited`` for a quieter machine.
+        quiet_ms: The time of the reference on a quiet machine, for a configuration that runs on a
+            device, and so has no neighbours among the reference's time slices; None for all others.
     """
 
     reference: tuple[TimeSlice, ...]
@@ -276,10 +281,13 @@ class Duet:
     before: tuple[int, ...]
     undisturbed_ms: float
     spent_s: Mapping[str, float]
+    quiet_ms: float | None = None
 
     @cached_property
     def ratios(self) -> list[float]:
         """Each time slice of the configuration over the mean of the two time slices around it."""
+        if self.quiet_ms is not None:
+            return [time_slice.ms / self.quiet_ms for time_slice in self.configuration]
         around = [(self.reference[i].ms + self.reference[i + 1].ms) / 2 for i in self.before]
         return [
             time_slice.ms / ms for time_slice, ms in zip(self.configuration, around, strict=True)
@@ -288,6 +296,8 @@ class Duet:
     @cached_property
     def quiet(self) -> list[bool]:
         """By time slice of the configuration: whether it and those around it were undisturbed."""
+        if self.quiet_ms is not None:
+            return [not time_slice.stolen for time_slice in self.configuration]
         return [
             not time_slice.stolen
             and all(
@@ -314,7 +324,8 @@ class Duet:
 
         1 where the estimate rests on quiet time slices.
         """
-        if self.quiet.count(True) >= min(FEWEST_QUIET, len(self.quiet) / 2):
+        enough = rests_on_quiet(self.quiet.count(True), len(self.quiet))
+        if self.quiet_ms is not None or enough:
             return 1.0
         undisturbed_ms = self.undisturbed_ms / (1 + QUIET_SHARE)
         return max(
@@ -349,18 +360,20 @@ def play(
     limit_s: float,
     is_dominated: Callable[[Duet], bool] = lambda _: False,
     clients: int = 1,
+    quiet_ms: float | None = None,
 ) -> Duet:
     """Returns the time slices of both, until their ratio is precise enough or the time is up.
 
     Args:
         configuration: The worker with the configuration's session, frozen.
+        quiet_ms: See :class:`Duet`.
         is_dominated: Asked at the looks whether more time slices are still worth it.
 
     Raises:
         ChildFailure: one of them did not answer.
     """
-    stage = _Stage(reference, configuration, run_ms, limit_s, clients, effort.long_run_ms)
-    patience_s = reference.patience_s(effort)
+    stage = _Stage(reference, configuration, run_ms, limit_s, clients, effort.long_run_ms, quiet_ms)
+    patience_s = reference.patience_s(effort) if quiet_ms is None else 0.0
     waits = stage.has_noisy_look(effort)
     while not _is_over(stage, effort, patience_s):
         if waits:
@@ -374,7 +387,8 @@ def play(
             duet = stage.duet()
             if is_dominated(duet) or (stage.has_runs(effort) and _is_precise(duet, effort)):
                 break
-    reference.learn(is_undisturbed=not stage.is_noisy)
+    if quiet_ms is None:
+        reference.learn(is_undisturbed=not stage.is_noisy)
     return stage.duet()
 
 
@@ -408,7 +422,9 @@ class _Stage:
         limit_s: float,
         clients: int,
         long_run_ms: float,
+        quiet_ms: float | None,
     ) -> None:
+        self._quiet_ms = quiet_ms
         self._clients = clients
         self._long_run_ms = long_run_ms
         self._reference = reference
@@ -426,7 +442,7 @@ class _Stage:
     @property
     def is_noisy(self) -> bool:
         """Whether there are too few quiet time slices for an estimate that rests on them."""
-        return self.undisturbed_pairs < min(FEWEST_QUIET, len(self.second) / 2)
+        return not rests_on_quiet(self.undisturbed_pairs, len(self.second))
 
     def has_noisy_look(self, effort: Effort) -> bool:
         """Returns whether there are enough time slices for a look on a noisy machine."""
@@ -474,8 +490,11 @@ class _Stage:
         self._spent_s["configuration"] += time.monotonic() - began
         self.second.append(time_slice)
         self._before.append(len(self._first) - 1)
-        self._first.append(self._reference_slice())
-        if not time_slice.stolen and all(map(self._reference.is_undisturbed, self._first[-2:])):
+        neighbours: list[TimeSlice] = []
+        if self._quiet_ms is None:
+            self._first.append(self._reference_slice())
+            neighbours = self._first[-2:]
+        if not time_slice.stolen and all(map(self._reference.is_undisturbed, neighbours)):
             self.undisturbed_pairs += 1
             self.undisturbed_runs += len(time_slice.run_ns)
 
@@ -487,6 +506,7 @@ class _Stage:
             before=tuple(self._before),
             undisturbed_ms=self._reference.undisturbed_ms,
             spent_s=dict(self._spent_s),
+            quiet_ms=self._quiet_ms,
         )
 
     def _reference_slice(self) -> TimeSlice:

@@ -153,12 +153,16 @@ class DuetMeasurer:
     ) -> Outcome:
         began = time.monotonic()
         try:
-            path = self._configuration_files.path(configuration)
+            path, sha256 = self._configuration_files.file(configuration)
         except PreparationError as error:
-            return Failure(kind=error.kind, phase="prepare", message=error.message)
+            return Failure(
+                kind=error.kind, phase="prepare", message=error.message, unfit=error.unfit
+            )
         prepare_s = time.monotonic() - began
         batch = configuration.batch(self._smallest)
-        config = session_config(configuration.session.to_json(), self._sets[batch].dimensions)
+        config = session_config(
+            configuration.session.to_json(), self._sets[batch].dimensions, self._model.breaking
+        )
         sessions = str(configuration.to_json().get(SESSIONS, SHARED))
         outcome = self.measure_session(
             path,
@@ -177,7 +181,8 @@ class DuetMeasurer:
             self._next = self._next_worker()
         if isinstance(outcome, Failure):
             return outcome
-        return replace(outcome, spent_s={"prepare": prepare_s, **outcome.spent_s})
+        spent_s = {"prepare": prepare_s, **outcome.spent_s}
+        return replace(outcome, spent_s=spent_s, files_sha256=sha256)
 
     def canonical(self, configuration: Configuration) -> Configuration:
         """Returns the first configuration so far that opens the same session on the same graph."""
@@ -373,7 +378,7 @@ class DuetMeasurer:
     def _start_baseline(self) -> tuple[Child, float]:
         """Returns a process with the baseline's session, frozen, and the time of a run in ms."""
         samples, source = self._sets[self._smallest], self._configuration_files.source
-        files, config = samples.files, session_config({}, samples.dimensions)
+        files, config = samples.files, self._model.default_session
         child = _start_worker()
         try:
             opened = request_session(
@@ -418,4 +423,4 @@ def _answers_name(configuration: Configuration) -> str:
 
 
 def _start_worker(site: Path | None = None) -> Child:
-    return Child(_WORKER, memory_limit(), site)
+    return Child(_WORKER, memory_limit(), site, measures=True)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from autotune.deploy.config import Coverage, Interval
 from autotune.deploy.decoder import LengthTimes
+from autotune.deploy.options import Value
 from autotune.deploy.placement import Placement
 from autotune.deploy.records import Amount, Positive, PositiveWhole
 from autotune.space.configuration import Configuration
@@ -18,8 +19,13 @@ cannot be told from nothing: fresh processes of one session differ by more."""
 NO_RUNTIME = "no_runtime"
 """The kind of a failure whose ONNX Runtime is no longer there."""
 
-FEWEST_QUIET = 5
+_FEWEST_QUIET = 5
 """With fewer quiet time slices than this, or than half of them, all time slices count."""
+
+
+def rests_on_quiet(quiet: int, turns: int) -> bool:
+    """Returns whether an estimate rests on so many quiet time slices of all; else all count."""
+    return quiet >= min(_FEWEST_QUIET, turns / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +159,7 @@ class Measurement:
             sees it, and percentiles are those of the runs of all clients.
         mean_ms: With several clients the mean latency by the clock in quiet time slices; None with
             one.
+        files_sha256: Digest of the model's files; None where a session was measured by itself.
         generated: The times of a decoder's generations, whose latency is that of a token; None
             where a sample is run as it is.
     """
@@ -183,6 +190,7 @@ class Measurement:
     clients: PositiveWhole = 1
     mean_ms: Positive | None = None
     generated: Generated | None = None
+    files_sha256: str | None = None
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -239,7 +247,7 @@ class Measurement:
     @property
     def is_undisturbed(self) -> bool:
         """Whether the estimate rests on quiet time slices; if not, it is one of a busy machine."""
-        return self.undisturbed_turns >= min(FEWEST_QUIET, self.turns / 2)
+        return rests_on_quiet(self.undisturbed_turns, self.turns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,12 +262,15 @@ class Failure:
             not be made).
         phase: ``prepare``, ``open``, ``run``, ``answers`` or ``turns``.
         error: The fidelity error, where that is the reason and a finite number.
+        unfit: The values with which no file of this model can be made, by parameter: where all of
+            these parameters have one of them. Empty where that is not known.
     """
 
     kind: str
     phase: str
     message: str
     error: float | None = None
+    unfit: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
 
 Outcome = Measurement | Failure

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, external_data_helper, helper
 
 from autotune.facts.feeds import Feed
-from autotune.facts.graphs import all_weights
+from autotune.facts.graphs import all_weights, operator_of
 from autotune.measure.replies import Producer
 
 # The inputs that hold data, by operator; None means all of them. The others are places and sizes.
@@ -56,9 +56,9 @@ class _End:
     def moving(self, tensor: str) -> onnx.NodeProto | None:
         """Returns the node that only moves data to this tensor; None where another makes it."""
         node = self._makers.get(tensor)
-        if node is None or node.domain not in ("", "ai.onnx") or node.op_type not in _MOVING:
+        if node is None or operator_of(node) not in _MOVING:
             return None
-        return None if node.op_type == "Dropout" and node.output[0] != tensor else node
+        return None if operator_of(node) == "Dropout" and node.output[0] != tensor else node
 
     def producers(self, output: str) -> list[str]:
         """Returns the tensors from which data moves to an output, in the order of the graph."""
@@ -80,18 +80,20 @@ class _End:
         node = self._makers.get(tensor)
         if node is None:
             return ""
-        return _SIGMOIDS[0] if self._is_between(tensor, _DEEPEST) else str(node.op_type)
+        return _SIGMOIDS[0] if self._is_between(tensor, _DEEPEST) else operator_of(node)
 
     def _is_between(self, tensor: str, depth: int) -> bool:
         """Returns whether a tensor is made of sigmoids so that it stays between 0 and 1."""
         node = self._makers.get(tensor)
         if node is None or depth == 0:
             return False
-        if node.op_type in _SIGMOIDS:
+        if operator_of(node) in _SIGMOIDS:
             return True
         moving = self.moving(tensor) is not None
-        sources = _data(node) if moving else node.input[: 1 if "Reduce" in node.op_type else None]
-        return (moving or node.op_type in _BETWEEN_0_AND_1) and all(
+        sources = (
+            _data(node) if moving else node.input[: 1 if "Reduce" in operator_of(node) else None]
+        )
+        return (moving or operator_of(node) in _BETWEEN_0_AND_1) and all(
             self._is_between(name, depth - 1) for name in sources
         )
 
@@ -121,7 +123,7 @@ class _End:
 
 def _on_numbers(node: onnx.NodeProto) -> onnx.NodeProto:
     """Returns a copy of a moving node that moves numbers of producers in the same way."""
-    if node.op_type in _KEEPING:
+    if operator_of(node) in _KEEPING:
         return helper.make_node("Identity", [_MARK + node.input[0]], [_MARK + node.output[0]])
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
@@ -131,7 +133,7 @@ def _on_numbers(node: onnx.NodeProto) -> onnx.NodeProto:
         copy.input[i] = _MARK + given if given in data else given
     for i, made in enumerate(node.output):
         copy.output[i] = _MARK + made if made else ""
-    if node.op_type == "Pad":  # what it adds has number 0
+    if operator_of(node) == "Pad":  # what it adds has number 0
         for attribute in [item for item in copy.attribute if item.name == "value"]:
             copy.attribute.remove(attribute)
         if len(copy.input) > 2:
@@ -141,7 +143,7 @@ def _on_numbers(node: onnx.NodeProto) -> onnx.NodeProto:
 
 def _data(node: onnx.NodeProto) -> list[str]:
     """Returns the inputs of a moving node that hold data."""
-    places = _MOVING[node.op_type]
+    places = _MOVING[operator_of(node)]
     return [name for i, name in enumerate(node.input) if name and (places is None or i in places)]
 
 

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from autotune.deploy.config import Interval
-from autotune.measure.outcome import FEWEST_QUIET
+from autotune.measure.outcome import rests_on_quiet
 
 # A time slice of the reference this close to its fastest ones was not disturbed. See
 # docs/measuring.md.
@@ -54,7 +54,7 @@ def duet_ratio(ratios: Sequence[float], quiet: Sequence[bool]) -> Interval:
             around it.
     """
     every, chosen = np.asarray(ratios), np.asarray(ratios)[np.asarray(quiet, dtype=bool)]
-    return median_interval(chosen if len(chosen) >= min(FEWEST_QUIET, len(every) / 2) else every)
+    return median_interval(chosen if rests_on_quiet(len(chosen), len(every)) else every)
 
 
 def warm_up(ratios: Sequence[float], quiet: Sequence[bool]) -> int | None:

@@ -44,15 +44,49 @@ _SET = {
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
 }
+# What the user set of these holds for an application, and for what is measured.
+_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def child_environment(site: Path | None = None) -> dict[str, str]:
-    """Returns the environment of a child, by name."""
-    kept = {name: text for name, text in os.environ.items() if _KEPT.fullmatch(name)}
+# In parts of a name; a part is what underscores separate.
+_SECRET = re.compile(
+    r"(.*_)?(API|ACCESS|ACCOUNT|AUTH|COOKIE|CREDENTIALS?|DSN|KEYS?|LICENSE|PASS|PASSPHRASE|PASSWD"
+    r"|PASSWORD|PAT|PRIVATE|PWD|SAS|SECRETS?|SIGNATURE|TOKENS?)(_.*)?"
+    r"|.*(APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?",
+    re.IGNORECASE,
+)
+_WITH_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]*:[^/\s]*@", re.IGNORECASE)
+# The hook and the recorder of autotune itself are for applications.
+_OF_AUTOTUNE = "AUTOTUNE_"
+
+
+def child_environment(site: Path | None = None, *, measures: bool = False) -> dict[str, str]:
+    """Returns the environment of a child, by name.
+
+    Args:
+        measures: Whether a session is measured in it: then it is the user's environment, without
+            what looks like a secret, because libraries and drivers read variables of any name. Any
+            other child reads files of strangers, and has the few variables that its tools need.
+    """
+    if measures:
+        kept = {name: text for name, text in os.environ.items() if not _is_secret(name, text)}
+        chosen = {**_SET, **{name: kept[name] for name in _POOLS if name in kept}}
+    else:
+        kept = {name: text for name, text in os.environ.items() if _KEPT.fullmatch(name)}
+        chosen = _SET
     if site is not None:
         paths = [str(site), *filter(None, [kept.get("PYTHONPATH")])]
         kept["PYTHONPATH"] = os.pathsep.join(paths)
-    return {**kept, **_SET}
+    return {**kept, **chosen}
+
+
+def _is_secret(name: str, text: str) -> bool:
+    """Returns whether a variable is none of a child's business."""
+    return (
+        name.startswith(_OF_AUTOTUNE)
+        or _SECRET.fullmatch(name) is not None
+        or _WITH_PASSWORD.search(text) is not None
+    )
 
 
 R = TypeVar("R")
@@ -103,9 +137,17 @@ class Child:
             no limit.
         site: A folder whose packages come before those of the user's environment: the ONNX Runtime
             of :mod:`autotune.runtimes`. None for the user's own.
+        measures: Whether it measures sessions; see :func:`child_environment`.
     """
 
-    def __init__(self, module: str, memory_mib: int | None, site: Path | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        memory_mib: int | None,
+        site: Path | None = None,
+        *,
+        measures: bool = False,
+    ) -> None:
         self._sent = 0
         self._frozen = False
         self._ended = False
@@ -124,7 +166,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 cwd=self._folder,
-                env={**child_environment(site), scratch.MARK: str(self._folder)},
+                env={**child_environment(site, measures=measures), scratch.MARK: str(self._folder)},
                 start_new_session=True,  # the terminal's Ctrl-C is the parent's
             )
         except BaseException:

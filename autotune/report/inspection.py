@@ -92,6 +92,9 @@ def _facts(inspection: Inspection) -> Iterator[str]:
         yield from _fed_back(model.decoder)
     if inspection.unmeasured:
         yield f"Only a measurement shows: {', '.join(inspection.unmeasured)}."
+    if inspection.unknown:
+        names = ", ".join(inspection.unknown)
+        yield f"Not known, because the optimised graph could not be read: {names}."
     if inspection.clear:
         yield f"Not found: {', '.join(inspection.clear)}."
 

@@ -132,7 +132,12 @@ def effects(result: StudyResult, *, has_unclear: bool = False) -> Table:
 
 
 def _first_line(result: StudyResult) -> list[Line]:
-    return [Line(headline(result), "good"), BLANK]
+    """Returns the headline, and what the inputs take from it."""
+    words = headline(result)
+    if result.error_data != "user" and result.best is not result.baseline:
+        words += " No real input was seen."
+    warnings = [Line(f"{text[0].upper()}{text[1:]}.", "warning") for text in result.warnings]
+    return [Line(words, "good"), *warnings, BLANK]
 
 
 def _answer(result: StudyResult, members: Sequence[Member], *, is_short: bool) -> list[Block]:

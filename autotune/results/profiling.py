@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.deploy.config import CONFIG
 from autotune.deploy.files import digest_files, is_file, is_folder, read_json
 from autotune.deploy.records import Json, PositiveWhole, Several, Text, from_plain, to_plain
-from autotune.deploy.session import SessionConfig
 from autotune.errors import FormatError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.inputs import workload_for
@@ -14,9 +14,10 @@ from autotune.facts.work import Work
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.model_report import read_model
 from autotune.inspection.profile import Profile, profile_session
+from autotune.process.durable import write_json
 from autotune.results.final_comparison import OnStep
 from autotune.results.subjects import lineup_of, refuse_other_runtimes
-from autotune.results.writing import CONFIG, PAGE, refuse_overwriting, write_json
+from autotune.results.writing import PAGE, refuse_overwriting
 
 DEFAULT = "default"
 TUNED = "tuned config"
@@ -103,7 +104,7 @@ def profile(
             workload, subject.batch
         )
     steps = 3 if subject.source_sha256 else 2
-    default = profile_session(original.path, SessionConfig(), workload)
+    default = profile_session(original.path, original.default_session, workload)
     on_step(1, steps)
     work = read_model(original.path, workload).work
     peaks = measure_peaks(work.least_bytes)

@@ -1,13 +1,14 @@
 """The result of a study, as ``front.json`` keeps it and the reports show it."""
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import Environment, Numbers
-from autotune.deploy.files import is_file, read_json
+from autotune.deploy.config import CONFIG, Environment, Numbers
+from autotune.deploy.files import is_file, read_bytes, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import PositiveWhole, Whole, body, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
@@ -23,11 +24,15 @@ from autotune.space.configuration import Configuration
 
 FORMAT = "autotune-front/2"
 FRONT = "front.json"
+NEW_FRONT = "front.new.json"
+"""The front of a config that takes the place of the old one at this moment."""
+
 ANSWERS = ("exact", "within", "beyond")
 """Kinds of answers: equal but for rounding, within the limit of the study, or beyond it."""
 
-# A result is read whole into memory; one of a study of a thousand trials has a megabyte.
-_LARGEST_BYTES = 64 << 20
+LARGEST_BYTES = 64 << 20
+"""A result is read whole into memory; one of a study of a thousand trials has a megabyte."""
+
 _LIMITS = frozenset(item.name for item in fields(Limits))
 
 
@@ -41,6 +46,8 @@ class Member:
         words: The same in words.
         evidence: What was measured of it beside the default.
         admitted: Whether it keeps the limits.
+        files_sha256: Digest of the model's files that were measured; None where they were not made
+            in this environment.
     """
 
     trial: Whole
@@ -48,6 +55,7 @@ class Member:
     words: str
     evidence: Numbers
     admitted: bool
+    files_sha256: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +79,7 @@ class StudyResult:
         effects: How much each value alone changes the objectives, by the model of the search.
         cache_bytes: Size of the transformed models in the study's folder.
         notes: Remarks on the inputs, a sentence each.
+        warnings: What on the inputs qualifies all numbers, a sentence each.
         complete: False where the study was cut short: the numbers are those of the search.
         files: The names of the written files, relative to `folder`.
         others: What else the final comparison measured: configurations that are not on the front,
@@ -81,6 +90,8 @@ class StudyResult:
             before it and are beyond a limit; empty where there are few samples.
         batching: The batch sizes; None where each run has one sample.
         pairs: What the user names that a decoder feeds back, by the names of the inputs.
+        breaking: ONNX Runtime's own optimisations that break the model; all members do without.
+        config_sha256: Digest of the ``best.json`` that belongs to it; empty where none is written.
     """
 
     study: str
@@ -113,6 +124,9 @@ class StudyResult:
     batching: Batching | None
     clients: PositiveWhole
     pairs: Mapping[str, str] = field(default_factory=dict)
+    breaking: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    config_sha256: str = ""
 
     @property
     def baseline(self) -> Member:
@@ -201,6 +215,8 @@ class StudyResult:
         Raises:
             StudyError: there is none, or it is not one of ours.
         """
+        if is_file(folder / NEW_FRONT) and (switched := cls._switched(folder)):
+            return switched
         path = folder / FRONT
         if not is_file(path):
             raise StudyError(
@@ -208,7 +224,7 @@ class StudyResult:
                 "run `autotune study MODEL` first, or name the folder that it wrote"
             )
         try:
-            data = read_json(path, _LARGEST_BYTES)
+            data = read_json(path, LARGEST_BYTES)
         except FormatError as error:
             raise StudyError(
                 f"cannot read the result {path}: {error}; run the study again"
@@ -222,6 +238,16 @@ class StudyResult:
             return cls.from_json(data, folder)
         except FormatError as error:
             raise StudyError(f"{path} is damaged ({error}); run the study again") from None
+
+    @classmethod
+    def _switched(cls, folder: Path) -> "StudyResult | None":
+        """Returns the front of a config that is in place already; None where it is not."""
+        try:
+            result = cls.from_json(read_json(folder / NEW_FRONT, LARGEST_BYTES), folder)
+            config = read_bytes(folder / CONFIG, LARGEST_BYTES)
+        except FormatError:
+            return None
+        return result if hashlib.sha256(config).hexdigest() == result.config_sha256 else None
 
     @classmethod
     def found_in(cls, folder: Path) -> "StudyResult | None":

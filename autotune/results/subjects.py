@@ -231,7 +231,7 @@ def lineup_of(paths: Sequence[Path], source: Path | None, baseline: Path | None)
 
 def default_of(model: Model) -> Subject:
     """Returns the untouched model under default options."""
-    return Subject(name=THE_DEFAULT, model=model.path, session=SessionConfig())
+    return Subject(name=THE_DEFAULT, model=model.path, session=model.default_session)
 
 
 def _reference(subjects: Sequence[Subject], source: Path | None) -> tuple[Model, bool]:

@@ -81,6 +81,7 @@ def summarise(
         effects=effects_of(setting, trials),
         cache_bytes=cache_bytes,
         notes=setting.workload.notes,
+        warnings=setting.workload.warnings,
         dimensions=setting.workload.dimensions(setting.model),
         environment=setting.environment,
         complete=conclusion.complete,
@@ -91,6 +92,7 @@ def summarise(
         batching=setting.batching,
         clients=setting.clients,
         pairs=pairs,
+        breaking=setting.model.breaking,
     )
 
 
@@ -131,7 +133,9 @@ def _member(setting: Context, finalist: Finalist) -> Member:
     configuration, own = finalist.trial.configuration, finalist.numbers
     if _DEVICE_MEMORY not in [objective.name for objective in setting.objectives]:
         own = replace(own, peak_device_memory_mib=None)
+    measured = finalist.measurements[-1:] or [finalist.trial.measurement]
     return Member(
+        files_sha256=measured[0].files_sha256 if measured[0] else None,
         trial=finalist.trial.number,
         configuration=configuration.to_json(),
         words=configuration.in_words(),

@@ -1,23 +1,23 @@
 """Writes the result of a study: the tuned config with its model, and the front.
 
-A new set of files never takes the place of one that is in use. The model and its data get names
-that the present config does not use, the new config is checked beside them, and one rename of
-``best.json`` switches from the old set to the new one. The old files go last. So ``best.json``
-names a whole set at any time, whatever ends the process.
+The files of a model are named after their content, so a new set never takes the place of one that
+is in use. The new config is checked beside the present one, and one rename of ``best.json`` decides
+which of the two counts. ``front.json`` carries the digest of that file and follows it:
+:func:`repair` completes what was cut short. A model stays for as long as any JSON file in the
+folder names it, such as a copy of a config.
 """
 
 import contextlib
-import json
-import os
-import secrets
+import errno
+import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from autotune.deploy.config import (
+    CONFIG,
     SHARED,
     DataFile,
     ModelFile,
@@ -26,9 +26,15 @@ from autotune.deploy.config import (
     Serving,
     TunedConfig,
 )
-from autotune.deploy.files import digest_files
+from autotune.deploy.files import digest_files, is_file, read_bytes
 from autotune.deploy.options import OWN
-from autotune.errors import CannotMeasureError, ConfigError, StorageError, StudyError
+from autotune.errors import (
+    CannotMeasureError,
+    ConfigError,
+    FormatError,
+    StorageError,
+    StudyError,
+)
 from autotune.facts.model import describe
 from autotune.graph.data_names import RenamingError, copy_with_data_names, data_names
 from autotune.graph.graph_facts import ProcessorFacts
@@ -36,18 +42,16 @@ from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.graph.processor_facts import processor_facts, requirements
 from autotune.measure.answers import largest_again
 from autotune.measure.outcome import Failure, Fidelity, Measurer
-from autotune.results.result import FRONT, Member, StudyResult
+from autotune.process.durable import part_of, replacing, sync_folder, write_json
+from autotune.results.result import FRONT, LARGEST_BYTES, NEW_FRONT, Member, StudyResult
 from autotune.search.finalists import EXACT_ERROR
 from autotune.space.configuration import Configuration
 from autotune.space.session import SESSIONS, session_config
 
-CONFIG = "best.json"
-MODELS = ("best.onnx", "best.2.onnx")
-"""Names of the model: the one that the present config does not use is written next."""
-
 _NEW_CONFIG = "best.new.json"
-_OF_MODELS = tuple(pattern for name in MODELS for pattern in (name, f"{name}.data*"))
-RESULT_FILES = (CONFIG, _NEW_CONFIG, *_OF_MODELS, FRONT)
+_MODEL = re.compile(r"best-[0-9a-f]{8}\.onnx(\.data[0-9]*)?")
+_OF_MODELS = (f"best-{'[0-9a-f]' * 8}.onnx", f"best-{'[0-9a-f]' * 8}.onnx.data*")
+RESULT_FILES = (CONFIG, _NEW_CONFIG, *_OF_MODELS, FRONT, NEW_FRONT)
 """Names of the files that :func:`write` writes, as patterns."""
 
 PAGE = "report.html"
@@ -56,8 +60,8 @@ PAGE = "report.html"
 CACHE = "cache"
 """Folder of the transformed models, in a study's folder."""
 
-Check = Callable[[Path], None]
-"""Called with a config that was written and is not in use yet; raises an error to refuse it."""
+Check = Callable[[Path], Fidelity | None]
+"""Returns the answers of a config that was written and is not in use yet; raises to refuse it."""
 
 
 def write(result: StudyResult, preparer: Preparer, check: Check = lambda _: None) -> StudyResult:
@@ -67,38 +71,159 @@ def write(result: StudyResult, preparer: Preparer, check: Check = lambda _: None
     of another file in the folder.
 
     Args:
-        check: Checks the new config before it takes the place of the old one.
+        check: Checks the new config before it takes the place of the old one. Where the model's
+            file is another one than that which was measured, the answers that it returns take the
+            place of the measured ones.
 
     Raises:
         StudyError: the model has changed since it was measured.
-        CannotMeasureError: the model cannot be made again, its data files cannot be renamed, or
-            the check refuses the config. What was in the folder stays.
+        CannotMeasureError: the model cannot be made again, or is another file and there is no check
+            of its answers; its data files cannot be renamed; or the check refuses the config. What
+            was in the folder stays.
         StorageError: writing to the disk failed.
     """
     prepared = _prepared(result, preparer)
     folder = result.folder
-    old = _files_in_use(folder)
-    model = next(name for name in MODELS if name not in old)
-    names = data_names(prepared.data_files, model)
-    result = replace(result, files=(CONFIG, model, *names.values(), FRONT))
+    new_config, new_front = folder / _NEW_CONFIG, folder / NEW_FRONT
     with _disk_faults(folder):
-        new = folder / _NEW_CONFIG
         try:
-            written = _write_model(prepared, result, model, names)
-            facts = processor_facts(folder / model)
-            write_json(tuned_config(result, result.best, written, facts).to_json(), new)
-            check(new)
+            written = _write_model(prepared, result)
+            facts = processor_facts(folder / written.file)
+            write_json(tuned_config(result, result.best, written, facts).to_json(), new_config)
+            answers = check(new_config)
+            if result.best.files_sha256 not in (None, prepared.sha256):
+                result = _with_answers(result, prepared, answers)
+                write_json(tuned_config(result, result.best, written, facts).to_json(), new_config)
+            result = replace(
+                result,
+                files=(CONFIG, *written.names, FRONT),
+                config_sha256=digest_files([new_config]),
+            )
+            write_json(result.to_json(), new_front)
         except BaseException:
-            for name in (_NEW_CONFIG, model, *names.values()):
-                (folder / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                _remove_leftovers(folder)
             raise
-        write_json(result.to_json(), folder / FRONT)
-        new.replace(folder / CONFIG)
-        _sync(folder)
-    for name in old:
-        with contextlib.suppress(OSError):  # an application may have it open
-            (folder / name).unlink(missing_ok=True)
+        sync_folder(folder)
+        new_config.replace(folder / CONFIG)  # from here on the new one counts
+        sync_folder(folder)
+        new_front.replace(folder / FRONT)
+        sync_folder(folder)
+        _remove_leftovers(folder)
     return result
+
+
+def repair(folder: Path) -> None:
+    """Completes or takes back what an ended process left in a study's folder; removes leftovers.
+
+    Only one process at a time may be at work in the folder.
+
+    Raises:
+        StorageError: writing to the disk failed.
+    """
+    with _disk_faults(folder):
+        result = StudyResult.found_in(folder)
+        if result is not None:
+            now = _following(result)
+            if now is not result or is_file(folder / NEW_FRONT):
+                write_json(now.to_json(), folder / FRONT)
+        _remove_leftovers(folder)
+
+
+def _following(result: StudyResult) -> StudyResult:
+    """Returns the result whose config is the one in its folder; itself where that is another's."""
+    path = result.folder / CONFIG
+    try:
+        digest = digest_files([path])
+        config = TunedConfig.read(path)
+        member = result.member(config.trial)
+    except (OSError, ConfigError, StudyError):
+        return result
+    is_own = config.model.source_sha256 == result.model_sha256
+    if digest == result.config_sha256 or not is_own or member.evidence != config.evidence:
+        return result
+    files = (CONFIG, *config.model.names, FRONT)
+    return replace(result, picked=member.trial, files=files, config_sha256=digest)
+
+
+def with_model_at(result: StudyResult, model: Path) -> StudyResult:
+    """Returns a result with the place of the model now, which is written where it was moved.
+
+    Raises:
+        StorageError: writing to the disk failed.
+    """
+    if result.model == model:
+        return result
+    moved = replace(result, model=model)
+    with _disk_faults(result.folder):
+        write_json(moved.to_json(), result.folder / FRONT)
+    return moved
+
+
+def agrees(result: StudyResult) -> bool:
+    """Returns whether the config and the model of a result are in its folder."""
+    try:
+        digest = digest_files([result.folder / CONFIG])
+    except OSError:
+        return False
+    has_files = all(is_file(result.folder / name) for name in result.files)
+    return has_files and digest == result.config_sha256
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Removes what is in the making, and models that no JSON file in the folder names.
+
+    A file that cannot be removed stays: an application may have it open.
+    """
+    for name in (_NEW_CONFIG, NEW_FRONT):
+        with contextlib.suppress(OSError):
+            (folder / name).unlink(missing_ok=True)
+    texts = [_text(path) for path in folder.glob("*.json")]
+    for path in list(folder.iterdir()):
+        is_model = _MODEL.fullmatch(path.name) is not None
+        part = part_of(path.name)
+        is_part = part is not None and any(fnmatch(part, own) for own in RESULT_FILES)
+        if is_part or (is_model and not any(path.name.encode() in text for text in texts)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _text(path: Path) -> bytes:
+    """Returns what is in a JSON file; empty for one that cannot be read or holds more than ours."""
+    try:
+        return read_bytes(path, LARGEST_BYTES)
+    except FormatError:
+        return b""
+
+
+def _with_answers(
+    result: StudyResult, prepared: PreparedModel, answers: Fidelity | None
+) -> StudyResult:
+    """Returns the result whose selected member has another file than it was measured with.
+
+    Its answers are those of that file, which were compared just now.
+    """
+    member = result.best
+    if answers is None:
+        raise CannotMeasureError(
+            f"the model of trial {member.trial}, made again, is another file than the one that was "
+            "measured, so its answers are unknown; run `autotune study` again, which compares them"
+        )
+    evidence = replace(
+        member.evidence,
+        error=answers.error,
+        agreement=answers.agreement,
+        metric=answers.metric,
+        drop=answers.drop,
+        coverage=answers.coverage,
+    )
+    measured = replace(member, evidence=evidence, files_sha256=prepared.sha256)
+    members = tuple(measured if each is member else each for each in result.members)
+    note = (
+        f"The model of trial {member.trial} was made again and is another file than the one that "
+        "was timed; its answers were compared again."
+    )
+    return replace(result, members=members, notes=(*result.notes, note))
 
 
 def _prepared(result: StudyResult, preparer: Preparer) -> PreparedModel:
@@ -112,24 +237,15 @@ def _prepared(result: StudyResult, preparer: Preparer) -> PreparedModel:
         ) from None
 
 
-def _files_in_use(folder: Path) -> tuple[str, ...]:
-    """Returns the files of the present config that have names of ours; none where it is wrong."""
-    try:
-        names = TunedConfig.read(folder / CONFIG).model.names
-    except ConfigError:
-        return ()
-    return tuple(name for name in names if any(fnmatch(name, own) for own in _OF_MODELS))
-
-
-def _write_model(
-    prepared: PreparedModel, result: StudyResult, model: str, names: Mapping[str, str]
-) -> ModelFile:
-    """Writes the model and its data under names that no config uses."""
+def _write_model(prepared: PreparedModel, result: StudyResult) -> ModelFile:
+    """Writes the model and its data under names that follow from their content."""
     folder = result.folder
     if digest_files((prepared.path, *prepared.data_files)) != prepared.sha256:
         raise StudyError(
             f"{prepared.path} was changed while the study ran; run `autotune study` again"
         )
+    model = f"best-{prepared.sha256[:8]}.onnx"
+    names = data_names(prepared.data_files, model)
     with replacing(folder / model) as temporary:
         try:
             copy_with_data_names(prepared.path, names, temporary)
@@ -150,12 +266,12 @@ def answers_check(measurer: Measurer, result: StudyResult) -> Check:
     """Returns a check that a fresh process loads a config, and that its answers are the trial's."""
     evidence = result.best.evidence
 
-    def check(config: Path) -> None:
+    def check(config: Path) -> Fidelity:
         outcome = measurer.answers_of(config)
         if isinstance(outcome, Failure):
             reason = outcome.message
         elif _as_measured(outcome, evidence):
-            return
+            return outcome
         else:
             reason = f"it has {_words(outcome)}, and trial {result.picked} had {_words(evidence)}"
         raise CannotMeasureError(
@@ -183,7 +299,9 @@ def tuned_config(
 ) -> TunedConfig:
     """Returns the config of one member, whose model was written as `model` and has these facts."""
     configuration = Configuration.of(member.configuration)
-    session = session_config(configuration.session.to_json(), result.dimensions_of(member))
+    session = session_config(
+        configuration.session.to_json(), result.dimensions_of(member), result.breaking
+    )
     requires, environment = requirements(session, facts), result.environment
     if configuration.runtime != OWN:
         package, _, version = configuration.runtime.partition("==")
@@ -216,13 +334,16 @@ def _serving(result: StudyResult, member: Member) -> Serving | None:
     )
 
 
-def pick_member(result: StudyResult, trial: int) -> StudyResult:
+def pick_member(result: StudyResult, trial: int, source: Path | None = None) -> StudyResult:
     """Writes the config of another member of the front; returns the result that says so.
+
+    Args:
+        source: Where the model that was tuned is now; where it was, or beside the folder, if None.
 
     Raises:
         StudyError: the trial is not on the front or broke a limit in the final comparison, the
             model is gone or has changed, or it lies where the files are written.
-        CannotMeasureError: the member's model cannot be made again.
+        CannotMeasureError: the member's model cannot be made again as it was measured.
         StorageError: writing to the disk failed.
     """
     member = result.member(trial)
@@ -231,48 +352,32 @@ def pick_member(result: StudyResult, trial: int) -> StudyResult:
             f"trial {trial} broke a limit of the study in the final comparison; run `autotune "
             "study` again with a looser limit"
         )
-    model = describe(source_of(result))
+    model = describe(source or source_of(result))
     if model.sha256 != result.model_sha256:
-        raise StudyError(f"{result.model} has changed since the study; run `autotune study` again")
+        raise StudyError(
+            f"{model.path} is not the model that was tuned; name that one: autotune pick "
+            f"{result.folder} MODEL, or run `autotune study` again"
+        )
     inputs = (model.path, *model.data_files)
     refuse_overwriting(entries_like(result.folder, (*RESULT_FILES, PAGE, CACHE)), inputs)
     preparer = Preparer(model, result.folder / CACHE, workload=None, signature=result.workload)
-    return write(replace(result, picked=trial), preparer)
+    return write(replace(result, picked=trial, model=model.path.absolute()), preparer)
 
 
 def source_of(result: StudyResult) -> Path:
     """Returns the model that was tuned, for making a member's file again.
 
     Raises:
-        StudyError: it is gone or has changed.
+        StudyError: it is neither where it was nor beside the folder.
     """
-    if not result.model.is_file():
-        raise StudyError(
-            f"the model {result.model} is no longer there; "
-            f"put it back, or run `autotune study` on it where it is now"
-        )
-    return result.model
-
-
-def write_json(data: Mapping[str, Any], path: Path) -> None:
-    """Writes `data` to `path` whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yields a temporary file that replaces `path` once it is safely on the disk."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.part")
-    # unlike tempfile's, this file has the permissions that the user's umask gives
-    temporary.touch(exist_ok=False)
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    beside = result.folder.absolute().parent / result.model.name
+    for place in (result.model, beside):
+        if is_file(place):
+            return place
+    raise StudyError(
+        f"the model {result.model} is no longer there; name it where it is now: "
+        f"autotune pick {result.folder} MODEL"
+    )
 
 
 @contextlib.contextmanager
@@ -280,20 +385,14 @@ def _disk_faults(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "make room on its disk" if is_full else "let this user write to it"
+        place = Path(error.filename or folder)
+        place = folder if place.is_relative_to(folder) else place
         raise StorageError(
-            f"cannot write the result to {folder}: {error.strerror}. What was measured is kept; "
-            "make room and type the same command again."
+            f"cannot write the result to {place}: {error.strerror}. What was measured is kept; "
+            f"{remedy} and type the same command again."
         ) from None
-
-
-def _sync(folder: Path) -> None:
-    """Makes the names in a folder safe from a loss of power, where the system can do that."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def refuse_overwriting(written: Sequence[Path], inputs: Sequence[Path]) -> None:

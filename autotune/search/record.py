@@ -9,6 +9,7 @@ import optuna
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.measure.outcome import Failure
 from autotune.search import pareto
 from autotune.search.objective import Objective, Values, values
 from autotune.search.optuna_trials import DONE, configuration_of, duplicate_in, trial_of
@@ -49,6 +50,7 @@ class Record:
         exhausted: Configurations that too many workers died of.
         lost: Running trials that nobody measures any more.
         gone: The runtimes that are no longer there.
+        unfit: Values with which no file of the model can be made, each with the reason.
         own: The numbers of the trials that this process measured.
     """
 
@@ -67,6 +69,7 @@ class Record:
         self.exhausted: set[Configuration] = set()
         self.lost: list[FrozenTrial] = []
         self.gone: set[str] = set()
+        self.unfit: list[Failure] = []
         self.own: set[int] = set()
         self._objectives = objectives
         self._limits = limits
@@ -102,7 +105,20 @@ class Record:
             or configuration in self.exhausted
             or configuration in self.claimed.values()
             or (bool(self.gone) and configuration.runtime in self.gone)
+            or self.refusal(configuration) is not None
             or (bool(self._repeated_graphs) and configuration.graph in self._repeated_graphs)
+        )
+
+    def refusal(self, configuration: Configuration) -> Failure | None:
+        """Returns the failure that says why no file can be made for a configuration."""
+        values = configuration.to_json()
+        return next(
+            (
+                failure
+                for failure in self.unfit
+                if all(values.get(name) in refused for name, refused in failure.unfit.items())
+            ),
+            None,
         )
 
     @property
@@ -152,6 +168,8 @@ class Record:
         trial = trial_of(frozen)
         if trial is None:
             return
+        if isinstance(trial.outcome, Failure) and trial.outcome.unfit:
+            self.unfit.append(trial.outcome)
         if (m := trial.measurement) is not None:
             self._spent_s[str(frozen.user_attrs.get(WORKER))] += sum(m.spent_s.values())
         # of two workers that measured one configuration the first counts; what this process has

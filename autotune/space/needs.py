@@ -66,13 +66,14 @@ NEEDS: Mapping[str, Need] = {
         is_met=lambda model, *_: model.is_dynamic,
     ),
     "named_dimensions": Need(
-        lacking="the model has no named dimension with one size in all samples; "
-        "docs/providers.md says how to name those without a name",
+        lacking="the model has no named dimension whose size you gave, the same in all samples; "
+        "give sizes with --shape or --data; docs/providers.md says how to name dimensions",
         is_met=lambda model, workload, *_: bool(workload.dimensions(model)),
     ),
     "subnormals": Need(
         lacking="the optimised model has no subnormal weights",
-        is_met=lambda model, *_: model.subnormals > 0,
+        # where it is not known whether there are some, the option is tried
+        is_met=lambda model, *_: model.subnormals is None or model.subnormals > 0,
     ),
     "several_cores": Need(
         lacking="there is only one usable core",
@@ -127,7 +128,7 @@ NEEDS: Mapping[str, Need] = {
     "gqa_caches": Need(
         lacking="the model has no GroupQueryAttention, whose kernel takes caches in int8",
         is_met=lambda model, *_: (
-            model.decoder is not None and "GroupQueryAttention" in model.operators
+            model.decoder is not None and "com.microsoft.GroupQueryAttention" in model.operators
         ),
     ),
     "small_model": Need(

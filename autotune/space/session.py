@@ -5,7 +5,7 @@ entry of :data:`COMPOSITES`: its values, what each of them sets, and its words. 
 parameters are options of :mod:`autotune.deploy.options` under ONNX Runtime's own names.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from autotune.deploy.config import PER_CLIENT, SESSION_KINDS, SHARED
@@ -179,12 +179,15 @@ def session_words(name: str, value: Value) -> str:
     return f"{name.removeprefix('session.')}={value}"
 
 
-def session_config(half: Mapping[str, Value], dimensions: Mapping[str, int]) -> SessionConfig:
+def session_config(
+    half: Mapping[str, Value], dimensions: Mapping[str, int], breaking: Collection[str] = ()
+) -> SessionConfig:
     """Returns how a session is opened.
 
     Args:
         half: Session parameters that differ from their default, by name.
         dimensions: Sizes of the model's named dimensions, for ``fixed_dimensions``.
+        breaking: ONNX Runtime's optimisations that break the model, which are off in any case.
     """
     provider = PROVIDERS[str(half.get(EXECUTION_PROVIDER, "cpu"))]
     provider_options: dict[str, str] = {}
@@ -218,7 +221,7 @@ def session_config(half: Mapping[str, Value], dimensions: Mapping[str, int]) -> 
         provider_cache=CACHE_FOLDER if provider.cache else "",
         options=options,
         entries=entries,
-        disabled_optimizers=tuple(disabled),
+        disabled_optimizers=tuple(dict.fromkeys([*breaking, *disabled])),
         free_dimensions=dict(dimensions) if half.get(FIXED_DIMENSIONS) else {},
         env_allocator={k: v for part in parts for k, v in part.env_allocator.items()},
         run_entries={k: v for part in parts for k, v in part.run_entries.items()},

@@ -80,7 +80,7 @@ class Place:
         text = text or os.environ.get(VARIABLE)
         if not text:
             # a link in the place of the file is not followed
-            return cls(URL.create("sqlite", database=str(folder.resolve() / DATABASE)))
+            return cls.of_folder(folder)
         try:
             url = make_url(text)
         except (ArgumentError, ValueError):  # the text is not printed: it may hold a password
@@ -99,6 +99,11 @@ class Place:
         if kind == "postgresql":  # the one driver that is used, whatever the URL names
             url = url.set(drivername="postgresql+psycopg")
         return cls(url)
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> "Place":
+        """Returns the database in a folder, whatever the characters of its name."""
+        return cls(URL.create("sqlite", database=str(folder.resolve() / DATABASE)))
 
     @property
     def is_shared(self) -> bool:

@@ -65,7 +65,8 @@ def open_study(
     """Returns the study of this identity; makes it if there is none.
 
     Args:
-        name: The name that the user gives the study; one is made if None.
+        name: The name that the user gives the study; one is made if None. Where an older autotune
+            made the study of that name, the version is added to it.
 
     Raises:
         StudyError: the folder's own database belongs to another model, or the study of that name
@@ -88,10 +89,13 @@ def open_study(
     theirs = study.user_attrs
     if name is not None and "facts" in theirs:
         differ = [key for key, part in identity.items() if theirs.get(key) != part]
+        if differ == ["autotune"]:
+            # after an upgrade it goes on beside its older self, and starts from what that found
+            return open_study(database, place, ctx, identity, f"{name}-{identity['autotune']}")
         if differ:
             raise StudyError(
                 f"the study {name} differs from this one in its {differ[0].replace('_', ' ')}; "
-                "give this one another name with --set study_name=NAME"
+                "give this one another name: autotune study MODEL --set study_name=NAME"
             )
     if study.directions != directions:
         raise StudyError(

@@ -25,6 +25,7 @@ DATABASE = "study.db"
 LOCKS_VARIABLE = "AUTOTUNE_LOCKS"
 """Environment variable that names the folder of the locks on cores."""
 
+_LOCK = ".lock"
 _POLL_S = 0.2
 
 
@@ -67,6 +68,10 @@ def exclusive_use(
     """
     announced: set[str] = set()
     with contextlib.ExitStack() as held:
+        if folder is not None and not folder.exists():
+            make_folder(folder)
+            # what is refused leaves nothing behind: this comes after the release of the lock
+            held.callback(_remove_empty, folder)
         for wanted in _wanted(folder, database, cores=cores):
             lock = filelock.FileLock(wanted.path, mode=0o666)
             if not _acquire(lock):
@@ -101,7 +106,7 @@ def _wanted(folder: Path | None, database: Path | None, *, cores: bool) -> Itera
     """Yields the locks that a study takes, in the order in which every study takes them."""
     if folder is not None:
         yield _Lock(
-            path=folder / ".lock",
+            path=folder / _LOCK,
             conflict=f"another autotune is at work in {folder}",
             remedy="give this one a folder of its own with --out DIR",
         )
@@ -120,6 +125,30 @@ def _wanted(folder: Path | None, database: Path | None, *, cores: bool) -> Itera
             "other's timings",
             remedy="give each of them cores of its own (taskset -c)",
         )
+
+
+def _remove_empty(folder: Path) -> None:
+    """Removes a folder that holds nothing but its lock."""
+    with contextlib.suppress(OSError):
+        if [path.name for path in folder.iterdir()] == [_LOCK]:
+            (folder / _LOCK).unlink()
+            folder.rmdir()
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the folder of a study.
+
+    Raises:
+        StudyError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise StudyError(f"{folder} is a file; name another folder with --out DIR") from None
+    except OSError as error:
+        raise StudyError(
+            f"cannot make the folder {folder}: {error.strerror}; name another with --out DIR"
+        ) from None
 
 
 def core_locks() -> list[Path]:
@@ -150,15 +179,15 @@ def core_locks() -> list[Path]:
 
 
 def lock_folder() -> Path:
-    """Returns the folder of the locks on cores."""
+    """Returns the folder of the locks on cores.
+
+    It is the same for as long as the machine runs: the folder of a login comes and goes, and a
+    user's cache may be shared between machines.
+    """
     if named := os.environ.get(LOCKS_VARIABLE):
         return Path(named)
     if sys.platform == "win32":
         return Path(tempfile.gettempdir()) / "autotune-cores"
-    runtime = Path(f"/run/user/{os.getuid()}")
-    with contextlib.suppress(OSError):
-        if runtime.lstat().st_uid == os.getuid():
-            return runtime / "autotune-cores"
     return Path(f"/tmp/autotune-cores-{os.getuid()}")
 
 

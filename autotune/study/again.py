@@ -10,7 +10,7 @@ from autotune.deploy.config import SHARED
 from autotune.errors import CannotMeasureError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.inputs import workload_for
-from autotune.facts.model import describe
+from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.measurer import DuetMeasurer
@@ -86,14 +86,17 @@ def _lineup(
     options = options.for_workload(model, workload)
     workload = options.asked_of(model, workload)
     if workload.signature() != attributes.get("workload"):
-        raise StudyError(f"the inputs are not those of the study in {folder}")
+        raise StudyError(
+            f"the inputs are not those of the study in {folder}; another version of autotune may "
+            "generate others: run the study again"
+        )
     for number in numbers:
         if number not in trials:
             last = max(trials, default=0)
             raise StudyError(f"the study in {folder} has no trial {number}; its last one is {last}")
     preparer = Preparer(model, folder / CACHE, workload=workload, signature=workload.signature())
     batching = Batching.of(model, workload, options.batch) if options.batch else None
-    subject = partial(_subject, options, preparer, workload.dimensions(model), batching)
+    subject = partial(_subject, options, model, preparer, workload.dimensions(model), batching)
     lineup = Lineup(
         subjects=tuple(subject(trials[number]) for number in numbers),
         baseline=default_of(model),
@@ -105,6 +108,7 @@ def _lineup(
 
 def _subject(
     options: StudyOptions,
+    model: Model,
     preparer: Preparer,
     dimensions: Mapping[str, int],
     batching: Batching | None,
@@ -126,7 +130,7 @@ def _subject(
     return Subject(
         name=f"trial {trial.number}",
         model=prepared.path,
-        session=session_config(configuration.session.to_json(), dimensions),
+        session=session_config(configuration.session.to_json(), dimensions, model.breaking),
         clients=options.clients or 1,
         sessions=str(configuration.to_json().get(SESSIONS, SHARED)),
         batch=batch,

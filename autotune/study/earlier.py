@@ -2,6 +2,7 @@
 
 from autotune.results.result import StudyResult
 from autotune.results.summary import plain_limits
+from autotune.results.writing import agrees, with_model_at
 from autotune.search.context import Context
 from autotune.search.record import Record
 from autotune.study.options import StudyOptions
@@ -15,6 +16,7 @@ def earlier_result(
     earlier = written(ctx)
     if earlier is None:
         return None
+    earlier = with_model_at(earlier, ctx.model.path.absolute())
     same = (earlier.simplification is None or earlier.simplification.complete) and is_of(
         earlier, ctx, measured
     )
@@ -38,7 +40,7 @@ def written(ctx: Context) -> StudyResult | None:
     result = StudyResult.found_in(ctx.folder)
     if result is None:
         return None
-    is_whole = result.complete and all((ctx.folder / name).is_file() for name in result.files)
+    is_whole = result.complete and agrees(result)
     return result if is_whole and result.study == ctx.study else None
 
 

@@ -2,13 +2,23 @@
 
 from pathlib import Path
 
+from autotune.deploy.files import is_file
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.errors import StudyError
-from autotune.results.writing import CACHE, PAGE, RESULT_FILES, entries_like, refuse_overwriting
+from autotune.process.scratch import carries_mark, write_mark
+from autotune.results.result import StudyResult
+from autotune.results.writing import (
+    CACHE,
+    PAGE,
+    RESULT_FILES,
+    entries_like,
+    refuse_overwriting,
+    repair,
+)
 from autotune.search.context import Context
 from autotune.space.files import presets
 from autotune.storage.database import Place
-from autotune.storage.locks import DATABASE
+from autotune.storage.locks import DATABASE, make_folder
 from autotune.study.options import StudyOptions
 from autotune.study.seams import SAMPLES
 
@@ -24,23 +34,47 @@ _WRITTEN = (
 )
 """Names of the files and folders that a study writes to its folder, as patterns."""
 
+_TAKEN = (*RESULT_FILES, PAGE, CACHE, CACHE_FOLDER, SAMPLES)
+"""Those that another program may have written, with something else in them."""
 
-def make_folder(options: StudyOptions, ctx: Context, place: Place) -> None:
-    """Makes the folder of a study, unless the study would write over what it reads.
+
+def check_folder(options: StudyOptions, ctx: Context, place: Place) -> None:
+    """Refuses a folder in which the study would write over what it reads, or another's files.
 
     Raises:
-        RequestError: it would.
+        StudyError: it would, or the folder is a file.
+    """
+    folder = ctx.folder
+    if folder.exists() and not folder.is_dir():
+        raise StudyError(f"{folder} is a file; name another folder with --out DIR")
+    refuse_overwriting(_written(folder, place), _inputs(options, ctx))
+    if _is_own(folder):
+        return
+    if taken := entries_like(folder, _TAKEN):
+        raise StudyError(
+            f"{taken[0]} is there already, and no study of autotune wrote it; nothing is "
+            "overwritten: name another folder with --out DIR"
+        )
+
+
+def take_folder(folder: Path) -> None:
+    """Marks the folder of a study as its own, and completes what an ended process left there.
+
+    Raises:
+        StorageError: writing to the disk failed.
         StudyError: the folder cannot be made.
     """
-    refuse_overwriting(_written(ctx.folder, place), _inputs(options, ctx))
-    try:
-        ctx.folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise StudyError(f"{ctx.folder} is a file; name another folder with --out DIR") from None
-    except OSError as error:
-        raise StudyError(
-            f"cannot make the folder {ctx.folder}: {error.strerror}; name another with --out DIR"
-        ) from None
+    cache = folder / CACHE
+    make_folder(cache)
+    if not carries_mark(cache):
+        write_mark(cache)
+    repair(folder)
+
+
+def _is_own(folder: Path) -> bool:
+    """Returns whether a study of autotune has begun in the folder."""
+    has_result = StudyResult.found_in(folder) is not None
+    return has_result or carries_mark(folder / CACHE) or is_file(folder / DATABASE)
 
 
 def _written(folder: Path, place: Place) -> list[Path]:

@@ -49,6 +49,7 @@ class JudgeOnAllSamples:
             config=session_config(
                 configuration.session.to_json(),
                 sizes if batching is None else batching.dimensions(sizes, batch),
+                ctx.model.breaking,
             ),
             batch=batch,
             site=site_of(configuration.runtime),

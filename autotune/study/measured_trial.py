@@ -100,6 +100,10 @@ class MeasuredTrial:
         """Prunes a trial whose configuration is measured, or equals another one."""
         if configuration.runtime in self.record.gone:
             raise optuna.TrialPruned(f"{configuration.runtime} is no longer there")
+        refusal = self.record.refusal(configuration)
+        if refusal is not None and configuration not in self.record.measured:
+            self.repeated += 1
+            raise optuna.TrialPruned(refusal.message)
         earlier = [number for number in self.record.claimed if number < trial.number]
         if len(self.record.trials) + len(earlier) >= self.budget:
             raise optuna.TrialPruned("the trials of other workers spend the budget")

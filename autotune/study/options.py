@@ -9,9 +9,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from autotune.deploy.records import Json, from_plain, to_plain
+from autotune.deploy.records import Json, from_plain, read, to_plain
 from autotune.errors import FormatError, RequestError, did_you_mean, shown
 from autotune.facts.inputs import Generate
 from autotune.facts.model import Model
@@ -362,6 +362,9 @@ class StudyOptions(CommonOptions):
         return from_plain(cls, {**defaults, **data})
 
 
+_LISTS = frozenset(item.name for item in fields(StudyOptions) if str(item.type).startswith("tuple"))
+
+
 def _is_name(name: str) -> bool:
     """Returns whether a study and its files can have this name."""
     fits = 0 < len(name) <= _LONGEST_NAME and name.isprintable()
@@ -369,7 +372,27 @@ def _is_name(name: str) -> bool:
 
 
 def _typed(name: str, value: Any) -> Any:
-    """Returns the value of an option with the type that the record has."""
+    """Returns the value of an option with the type that the record has.
+
+    Raises:
+        RequestError: it has another type; the message names the option.
+    """
+    if name in _LISTS and isinstance(value, str):
+        raise RequestError(f"{name} must be a list, such as ['{value}'], not the text '{value}'")
+    try:
+        converted = _converted(name, value)
+        hint = get_type_hints(StudyOptions, include_extras=True)[name]
+        if not (isinstance(converted, float) and not math.isfinite(converted)):  # no limit
+            read(hint, to_plain(converted), name)
+    except FormatError as error:
+        raise RequestError(str(error)) from None
+    except (TypeError, ValueError, AttributeError):
+        raise RequestError(f"{name} cannot be {shown(value)}") from None
+    return converted
+
+
+def _converted(name: str, value: Any) -> Any:
+    """Returns the value of an option, with paths for texts and tuples for lists."""
     if value is None:
         return None
     if name in {"model", "data", "out", "generate"}:

@@ -1,5 +1,7 @@
 """A study's options become its context: everything is resolved for the model and this machine."""
 
+from dataclasses import replace
+
 from autotune import __version__
 from autotune.deploy.config import Environment
 from autotune.facts.inputs import workload_for
@@ -31,6 +33,7 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
     workload = workload_for(model, options.data, options.shapes, options.seed, options.generation)
     options = options.for_workload(model, workload)
     workload = options.asked_of(model, workload)
+    workload = replace(workload, warnings=(*model.remarks, *workload.warnings))
     machine, runtime = seams.hardware(), seams.runtime()
     whole = find_space(options.space)
     clients = options.clients or whole.clients or 1

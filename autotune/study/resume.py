@@ -76,7 +76,7 @@ def place_of(text: str | None) -> tuple[Place, Path | None]:
         return Place.of(text, Path()), None
     folder = Path(text)
     if is_file(folder / DATABASE):
-        return Place.of(f"sqlite:///{folder.resolve() / DATABASE}", folder), folder
+        return Place.of_folder(folder), folder
     if is_file(folder / FRONT) and os.environ.get(VARIABLE):
         return Place.of(None, folder), folder
     raise StudyError(
@@ -157,7 +157,7 @@ def options_to_continue(where: str | None, **changes: Any) -> StudyOptions:
     entry = choose(entries(place), changes.pop("study_name", None), place)
     if changes.get("out") is None:
         changes["out"] = folder or _folder_of(entry)
-    changes["storage"] = place.text if place.file is None else f"sqlite:///{place.file}"
+    changes["storage"] = place.text
     return options_of(entry, **changes)
 
 

@@ -11,7 +11,7 @@ from autotune.storage.final_comparison import SharedComparison
 from autotune.storage.identity import identity_of, notes_on, open_study, related_studies
 from autotune.study.earlier import earlier_result
 from autotune.study.finish import Finish, Interrupted
-from autotune.study.folder import make_folder
+from autotune.study.folder import check_folder, take_folder
 from autotune.study.measured_trial import MeasuredTrial
 from autotune.study.measuring import open_measurer, preparer_of
 from autotune.study.options import StudyOptions
@@ -36,12 +36,13 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
     report(Progress(stage="model"))
     ctx = resolve_study(options, seams)
     place = Place.of(options.storage, ctx.folder)
-    make_folder(options, ctx, place)
+    check_folder(options, ctx, place)
     with (
         seams.lock(ctx.folder, place.file, wait=options.wait, on_note=note),
         quiet_optuna(),
         seams.storage(place, note) as database,
     ):
+        take_folder(ctx.folder)
         study = open_study(database, place, ctx, identity_of(ctx), options.study_name)
         asked = options.resolved(ctx)
         study.set_user_attr("request", asked.to_record())

@@ -26,13 +26,11 @@ class Form:
         latency: Its latency, with its 95 % interval.
         memory: Its peak memory.
         error: Its error.
-        file_mib: Size of its files.
     """
 
     latency: Interval
     memory: float
     error: float
-    file_mib: float
 
 
 def measured_forms(
@@ -61,14 +59,12 @@ def measured_forms(
                     yield outcome
                     continue
                 ratio, scale = outcome.ratio, base.ratio.value
-                size_bytes = preparer.prepare(configuration.graph.to_json()).size_bytes
                 yield Form(
                     latency=Interval(
                         value=ratio.value / scale, low=ratio.low / scale, high=ratio.high / scale
                     ),
                     memory=outcome.peak_memory_mib / base.peak_memory_mib,
                     error=outcome.fidelity.error,
-                    file_mib=size_bytes / 2**20,
                 )
         finally:
             measurer.close()

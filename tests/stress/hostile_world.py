@@ -11,6 +11,7 @@ import onnx
 from fakes import FakeMeasurer, FakeWorld, build_search, setting
 from small_inspections import PEAKS, PROFILE, REPORT
 
+from autotune.deploy.config import CONFIG
 from autotune.deploy.files import digest_files
 from autotune.deploy.records import to_plain
 from autotune.deploy.telemetry import switch_off
@@ -21,8 +22,8 @@ from autotune.facts.model import describe
 from autotune.facts.sample_models import lstm
 from autotune.inspection.headroom import headroom
 from autotune.inspection.profile import TimeShare
+from autotune.process.durable import write_json
 from autotune.results.profiling import PROFILE_FILE, ProfiledSession, Profiling
-from autotune.results.writing import CONFIG, write_json
 from autotune.search.optuna_trials import read_trials
 from autotune.search.trial import Trial
 from autotune.space.configuration import Configuration

@@ -75,6 +75,11 @@ CASES = {
     "subnormal": Case(
         arguments="--width 64 --trials 2", holds=lambda it: "of 16,384 weights" in it["evidence"]
     ),
+    "gpu": Case(
+        arguments="--rehearse --minutes 1.5 --models cnn",
+        holds=lambda it: len(it["models"]["cnn"]) >= 4,
+        alone=True,
+    ),
     "loader": Case(
         arguments=f"{CONFIG} --processes 1",
         holds=lambda it: it["import_ms"] > 0 and 0 < it["memory_mib"] < 20,
@@ -105,11 +110,6 @@ CASES = {
                 for where in ("loaded", "loaded_on_cpu")
             )
         ),
-    ),
-    "runtimes": Case(
-        # one's own is no other runtime, and no other one is here
-        arguments="lstm.onnx --trials 2 --runtimes onnxruntime",
-        holds=lambda it: it["models"]["lstm"]["timed"]["own"]["ratio"] > 0,
     ),
     "serving": Case(
         arguments="lstm.onnx --clients 2 --trials 1 --rounds 2",
@@ -143,10 +143,6 @@ CASES = {
             for model in it.values()
         ),
     ),
-    "sensitivity": Case(
-        arguments="cnn.onnx --most 1 --seconds 0.1",
-        holds=lambda it: max(row["error"] for row in it[1:]) <= it[0]["error"] > 0,
-    ),
     "sequential": Case(
         arguments="--draws 5",
         holds=lambda it: all(row["within"] <= 0.2 for row in it if row["drop"] == 0.03),
@@ -154,12 +150,6 @@ CASES = {
     "digits": Case(
         arguments="",
         holds=lambda it: it == {"ranges of digits": "within", "ranges of noise": "beyond"},
-    ),
-    "binding": Case(
-        arguments="--quick", holds=lambda it: all(row["outputs_mib"] > 0 for row in it.values())
-    ),
-    "quantisation": Case(
-        arguments="transformer.onnx", holds=lambda it: 0 < it["transformer"]["dynamic"] < 0.1
     ),
     "shared": Case(
         arguments=f"--table {BENCHMARKS / 'dev/tables/vit_tiny.jsonl.gz'} --trials 8 --trial-s 0 "
@@ -212,8 +202,9 @@ def test_every_benchmark_has_a_short_form() -> None:
             for node in ast.parse(path.read_text(encoding="utf-8")).body
         )
     }
-    # these need models that no environment of the tests has, or have tests of their own below
-    alone = {"decoder", "hook", "ocr", "service"}
+    # these need models that no environment of the tests has, have tests of their own below, or are
+    # a part of another one
+    alone = {"decoder", "gpu_contenders", "hook", "ocr", "service"}
     alone |= {"ocr_application", "package_application", "service_application"}
     assert with_main - alone == CASES.keys()
 

@@ -8,6 +8,7 @@ from autotune import __version__
 from autotune.applications.joint import choices_in_words
 from autotune.applications.result import ApplicationResult, SearchedPoint, SessionResult
 from autotune.errors import StudyError
+from autotune.process.durable import replacing
 from autotune.report.application import comparison_table, outcome, reasons_table, sessions_table
 from autotune.report.page.figure import (
     DIAMOND,
@@ -28,7 +29,7 @@ from autotune.report.page.writing import check_packages, environment_of
 from autotune.report.text import interval, latency, percent
 from autotune.report.view import Table, lines
 from autotune.results.result import StudyResult
-from autotune.results.writing import PAGE, replacing
+from autotune.results.writing import PAGE
 
 _HEIGHT_PX = 420
 _LOOKS: dict[str, Plot] = {

@@ -82,9 +82,7 @@ def read_state(folder: Path, storage: str | None = None, name: str | None = None
         result = StudyResult.read(folder)
     if result is not None and name not in {None, result.study}:
         result = None
-    place = Place.of(
-        storage or (f"sqlite:///{folder.resolve() / DATABASE}" if own else None), folder
-    )
+    place = Place.of_folder(folder) if own and not storage else Place.of(storage, folder)
     if place.file is not None and not is_file(place.file):  # opening it would make it
         if storage or result is None:
             raise StudyError(f"there is no storage {place}; name that of the study with --storage")

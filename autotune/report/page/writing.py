@@ -12,7 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from autotune import __version__
+from autotune.deploy.config import CONFIG
 from autotune.errors import MissingPackageError
+from autotune.process.durable import replacing
 from autotune.report.page.figure import Figure
 from autotune.report.page.figures import effects_figure, memory_figure, noise_figure, search_figure
 from autotune.report.page.front_figure import axes_of, front_figure
@@ -22,7 +24,7 @@ from autotune.report.page.state import StudyState, read_state
 from autotune.report.result import answer_blocks, headline
 from autotune.report.text import interval, latency, percent, without_controls
 from autotune.report.view import Block
-from autotune.results.writing import CONFIG, PAGE, replacing
+from autotune.results.writing import PAGE
 from autotune.search.objective import DEFAULT
 
 REFRESH_S = 30
