@@ -11,6 +11,7 @@ from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, RequestError
+from autotune.export import ort_config
 from autotune.export.rendering import class_name, identifier
 from autotune.export.targets import TARGETS
 from autotune.export.writing import export, model_name
@@ -172,6 +173,25 @@ def test_the_process_wide_allocator_is_registered() -> None:
     assert text.count("CreateAndRegisterAllocator") == 1
     assert "repare" in text.partition("pen_session(")[2]
     assert render("cpp", session).lost == ()
+
+
+def test_genai_gets_the_execution_provider_that_was_tuned(frozen_config: Path) -> None:
+    """The user's file names CUDA, and the config runs on the CPU."""
+    session = {"log_id": "x", "provider_options": [{"cuda": {}}]}
+    own = {"model": {"type": "x", "decoder": {"filename": "m.onnx", "session_options": session}}}
+    (frozen_config.parent / "genai_config.json").write_text(json.dumps(own), encoding="utf-8")
+    export(frozen_config, "genai")
+    written = next(frozen_config.parent.rglob("*.genai/genai_config.json"))
+    chosen = json.loads(written.read_text(encoding="utf-8"))["model"]["decoder"]["session_options"]
+    assert chosen["log_id"] == "x"
+    assert not chosen.get("provider_options")
+
+
+def test_a_model_that_carries_options_already_is_refused(frozen_config: Path) -> None:
+    """ONNX Runtime would take its entry, and not the config's."""
+    (copy,) = export(frozen_config, "ort_config").files
+    with pytest.raises(RequestError, match="carries ort_config in its metadata already"):
+        ort_config.check_model(copy)
 
 
 def test_genai_gets_the_users_own_config(frozen_config: Path) -> None:

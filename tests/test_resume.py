@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from command_line import run
 from factories import everything_in
@@ -13,10 +14,11 @@ from fakes import FakeWorld
 from shared_worker import cost
 from test_cli import refused
 
+import autotune
 from autotune.errors import RequestError, StudyError
 from autotune.facts import sample_models
 from autotune.space.configuration import Configuration
-from autotune.storage.database import Place
+from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.study.options import StudyOptions
 from autotune.study.resume import (
     StoredStudy,
@@ -115,6 +117,21 @@ def test_a_name_is_of_one_study(tmp_path: Path) -> None:
     assert len(world.searched) == 4
     with pytest.raises(StudyError, match=r"differs from this one in its space.*study_name"):
         world.tune(tmp_path / "model.onnx", trials=4, **asked, fix={"arena": "off"})
+
+
+def test_a_named_study_goes_on_after_an_upgrade(tmp_path: Path) -> None:
+    """Beside its older self, whose numbers may have been measured in another way."""
+    sample_models.write("lstm", tmp_path / "model.onnx")
+    world, out = FakeWorld(cost), tmp_path / "out"
+    asked: dict[str, Any] = {"space": "session", "out": out, "study_name": "mine"}
+    world.tune(tmp_path / "model.onnx", trials=3, **asked)
+    with quiet_optuna(), open_storage(Place.of(None, out)) as database:
+        study = optuna.load_study(study_name="mine", storage=database)
+        study.set_user_attr("autotune", "0.0.9")
+    for trials in (3, 4):
+        result = world.tune(tmp_path / "model.onnx", trials=trials, **asked)
+        assert result.study == f"mine-{autotune.__version__}"
+        assert result.trials == trials
 
 
 def test_a_study_folder_of_another_model_is_refused(place: Path, tmp_path: Path) -> None:

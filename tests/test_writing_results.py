@@ -1,5 +1,6 @@
 """What a study writes: names of its own, whole files, and the last check of what it wrote."""
 
+import errno
 import json
 import os
 import shutil
@@ -21,7 +22,7 @@ import autotune
 from autotune.deploy.config import Numbers, TunedConfig
 from autotune.deploy.files import digest_files
 from autotune.deploy.loader import check_files
-from autotune.errors import CannotMeasureError, StudyError
+from autotune.errors import CannotMeasureError, StorageError, StudyError
 from autotune.facts.model import describe
 from autotune.graph.data_names import RenamingError, copy_with_data_names
 from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
@@ -350,6 +351,30 @@ def test_a_config_that_the_check_refuses_leaves_the_old_one(tmp_path: Path) -> N
         write(result, _Made(new), refuse)  # type: ignore[arg-type]
     assert sorted(file.name for file in folder.iterdir()) == before
     assert _answer(folder) == 1.0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(errno.ENOSPC, "make room on its disk"), (errno.EACCES, "let this user write to it")],
+)
+def test_a_fault_of_the_disk_names_the_folder_and_what_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, words: str
+) -> None:
+    """It names no temporary file, and leaves none."""
+    made, folder = _made(tmp_path, 1.0), tmp_path / "out"
+    folder.mkdir()
+
+    def fail(_: Path, target: Path) -> None:
+        raise OSError(code, os.strerror(code), str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", fail)
+    with pytest.raises(StorageError, match=words) as fault:
+        _write(folder, made, 7)
+    assert f"cannot write the result to {folder}: {os.strerror(code)}" in str(fault.value)
+    assert "It came to trial 7" in str(fault.value)
+    assert "1.50 times as fast" in str(fault.value)
+    assert list(folder.iterdir()) == []
 
 
 def test_a_model_that_cannot_be_made_again_is_no_traceback(tmp_path: Path) -> None:

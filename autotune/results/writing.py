@@ -85,7 +85,7 @@ def write(result: StudyResult, preparer: Preparer, check: Check = lambda _: None
     prepared = _prepared(result, preparer)
     folder = result.folder
     new_config, new_front = folder / _NEW_CONFIG, folder / NEW_FRONT
-    with _disk_faults(folder):
+    with _disk_faults(folder, _outcome(result)):
         try:
             written = _write_model(prepared, result)
             facts = processor_facts(folder / written.file)
@@ -380,8 +380,18 @@ def source_of(result: StudyResult) -> Path:
     )
 
 
+def _outcome(result: StudyResult) -> str:
+    """Returns what a result comes to, as a sentence for one that cannot be written."""
+    member, speedup = result.best, result.best.evidence.speedup
+    return (
+        f" It came to trial {member.trial} ({member.words}), {speedup.value:.2f} times as fast as "
+        f"the default ({speedup.low:.2f} to {speedup.high:.2f})."
+    )
+
+
 @contextlib.contextmanager
-def _disk_faults(folder: Path) -> Iterator[None]:
+def _disk_faults(folder: Path, outcome: str = "") -> Iterator[None]:
+    """Turns faults of writing into an error that names the folder, and what was not written."""
     try:
         yield
     except OSError as error:
@@ -391,7 +401,7 @@ def _disk_faults(folder: Path) -> Iterator[None]:
         place = folder if place.is_relative_to(folder) else place
         raise StorageError(
             f"cannot write the result to {place}: {error.strerror}. What was measured is kept; "
-            f"{remedy} and type the same command again."
+            f"{remedy} and type the same command again.{outcome}"
         ) from None
 
 
