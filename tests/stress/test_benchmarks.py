@@ -166,6 +166,10 @@ CASES = {
     "transfer": Case(
         arguments="--seeds 1 --trials 20", holds=lambda it: 0 < it["cold"]["hv_15"] <= 1, alone=True
     ),
+    "zoo": Case(
+        arguments="--quick",
+        holds=lambda it: it["runs"] == 12 and it["wrong"] == 0,
+    ),
 }
 """The short forms of all benchmarks, by name."""
 WRITERS = {"record"}
