@@ -48,7 +48,7 @@ from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement
 from autotune.measure.replies import FirstRuns, SliceTimes
 from autotune.measure.requests import SampleFiles, request_session
-from autotune.measure.statistics import duet_ratio
+from autotune.measure.statistics import chosen_slices, median_interval
 from autotune.process.child import Child
 
 _TIME_CAP_S = 1.6
@@ -107,13 +107,17 @@ def _loudness(raw: Raw) -> NDArray[np.float64]:
 
 
 def _chosen(raw: Raw) -> float:
-    return duet_ratio(list(ratios_of(raw)), list(_loudness(raw) <= 1)).value
+    return _ratio(raw, _loudness(raw) <= 1)
+
+
+def _ratio(raw: Raw, quiet: NDArray[np.bool_]) -> float:
+    return median_interval(ratios_of(raw)[chosen_slices(quiet.tolist())]).value
 
 
 def _both_quiet(raw: Raw) -> float:
     own = slices_of(raw, "configuration")
     quiet = (_loudness(raw) <= 1) & (own <= np.quantile(own, 0.05) * 1.15)
-    return duet_ratio(list(ratios_of(raw)), list(quiet)).value
+    return _ratio(raw, quiet)
 
 
 def _weighted(raw: Raw) -> float:

@@ -29,10 +29,11 @@ def test_all_clients_call_at_once() -> None:
     meeting = threading.Barrier(3, timeout=5)
     met = threading.Event()
 
-    def meet() -> None:
+    def meet() -> list[int]:
         if not met.is_set():
             meeting.wait()
             met.set()
+        return [1]
 
     burst = Clients([meet] * 3).burst(seconds=0, fewest=1)
     assert met.is_set()
@@ -42,27 +43,30 @@ def test_all_clients_call_at_once() -> None:
 def test_no_client_stops_before_all_have_made_the_fewest_calls() -> None:
     calls = [0, 0]
 
-    def fast() -> None:
+    def fast() -> list[int]:
         calls[0] += 1
         time.sleep(0.001)
+        return [10, 20]
 
-    def slow() -> None:
+    def slow() -> list[int]:
         calls[1] += 1
         time.sleep(0.02)
+        return [30]
 
     burst = Clients([fast, slow]).burst(seconds=0, fewest=2, unrecorded=1)
     assert calls[1] == 3
     assert burst.client.count(1) == 2
     assert burst.client.count(0) == calls[0] - 1 > 3
+    assert sorted(set(burst.run_ns)) == [10, 20, 30]  # single runs, whatever a call is
 
 
 def test_a_failure_ends_the_burst() -> None:
 
-    def fail() -> None:
+    def fail() -> list[int]:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        Clients([fail, lambda: None]).burst(seconds=0, fewest=1)
+        Clients([fail, lambda: [1]]).burst(seconds=0, fewest=1)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,15 @@ class _Machine:
     noisy: Callable[[float], bool] = lambda _: False
     now_s: float = 0.0
     paused_s: float = 0.0
+    others: Callable[[float], float] | None = None  # cores that others hold by the time
     running: set[str] = field(default_factory=set)
+
+    def busy_s(self) -> tuple[float, float]:
+        """Returns what the system counts so far: both cores are full, and others hold some."""
+        if self.others is None:
+            return 2 * self.now_s, 0.0
+        steps = np.arange(0, self.now_s, 0.01)
+        return 2 * self.now_s, float(sum(map(self.others, steps.tolist()))) * 0.01
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
@@ -43,6 +51,10 @@ class _Process(Child):
         self.turns = 0
         self.stopped = False
         self._noise = np.random.default_rng(len(name))
+
+    @property
+    def pid(self) -> int:
+        return 1
 
     def thaw(self) -> None:
         self.machine.running.add(self.name)
@@ -75,6 +87,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> _Machine:
     made = _Machine()
     monkeypatch.setattr("time.sleep", made.sleep)
     monkeypatch.setattr("time.monotonic", lambda: made.now_s)
+    monkeypatch.setattr("autotune.measure.duet.busy_s", lambda _: made.busy_s())
+    monkeypatch.setattr("autotune.measure.other_programs.usable_cores", lambda: 2)
     return made
 
 
@@ -216,7 +230,7 @@ def test_a_percentile_takes_its_runs(
         _reference(machine), configuration, run_ms=known_ms, effort=_PERCENTILE, limit_s=1.0
     )
     assert bool(duet.settled_from) == (kind is _WarmingUp)
-    assert sum(len(time_slice.run_ns) for time_slice in duet.undisturbed_configuration) >= 662
+    assert sum(len(time_slice.run_ns) for time_slice in duet.evidence) >= 662
 
 
 def test_a_percentile_is_not_waited_for_without_end(machine: _Machine) -> None:
@@ -295,6 +309,42 @@ def test_a_lasting_change_of_the_machine_is_learnt(machine: _Machine) -> None:
     for _ in range(2000):
         reference.time_slice()
     assert reference.is_undisturbed(reference.time_slice())
+
+
+@pytest.mark.parametrize("cores", [1.0, 2.0])
+def test_who_holds_the_cores_from_the_start_is_seen(machine: _Machine, cores: float) -> None:
+    """The baseline never was faster, so it cannot tell; and one thread suffers less than two."""
+    machine.noisy = lambda _: True
+    reference = Reference(lambda: (_Process(machine, "reference", 2.0, 4.0), 2.0), lambda: 1.0)
+    reference.calibrate(40, 1.0)
+    configuration = _Process(machine, "configuration", 3.0, slowed=1.1)
+    given = {"run_ms": 3.0, "effort": _EFFORT, "limit_s": 1.0}
+    fooled = play(reference, configuration, **given)  # type: ignore[arg-type]
+    assert fooled.is_undisturbed
+    assert fooled.ratio.value < 0.5  # in truth 1.5
+    machine.others = lambda _: cores
+    duet = play(reference, configuration, **given)  # type: ignore[arg-type]
+    assert not duet.is_undisturbed
+    assert not any(duet.quiet)
+    assert len(duet.chosen) == len(duet.configuration)
+
+
+def test_who_holds_the_cores_half_of_the_time_costs_time_alone(machine: _Machine) -> None:
+    """The estimate rests on the time slices in which they were free."""
+    machine.others = lambda now_s: float(now_s % 2 < 1)
+    machine.noisy = lambda now_s: now_s % 2 < 1
+    reference = Reference(lambda: (_Process(machine, "reference", 2.0, 1.1), 2.0), lambda: 1.0)
+    reference.calibrate(40, 1.0)
+    configuration = _Process(machine, "configuration", 3.0, slowed=2.0)
+    duet = play(reference, configuration, run_ms=3.0, effort=_EFFORT, limit_s=1.0)
+    assert duet.is_undisturbed
+    assert duet.ratio.value == pytest.approx(1.5, rel=0.03)
+
+
+def test_a_large_sample_is_a_run_of_its_own() -> None:
+    """The estimate compares rounds of all samples; a percentile looks at each run."""
+    slices = TimeSlice(run_ns=(1_000_000, 9_000_000) * 3, cpu_ns=1, stolen=False, round=2)
+    assert slices.ms == pytest.approx(5.0)
 
 
 def test_a_child_that_fails_is_told(machine: _Machine) -> None:

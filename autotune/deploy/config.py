@@ -256,6 +256,9 @@ class Numbers:
         coverage: How much the comparison of the answers proves; None where they were not compared.
         provider: What was measured of another execution provider than the CPU's; None where the
             CPU provider runs everything.
+        undisturbed: Whether the speed rests on rounds that no other program disturbed; otherwise it
+            is that of a busy machine, which may favour some configurations.
+        longest_ms: Latency of the slowest sample, where samples differ in shape; None elsewhere.
         worst_part: The part of an output that has this error, in words; empty where the outputs
             have one part.
         rounds: Rounds in which it was measured; 0 means that these are the numbers of a search.
@@ -291,6 +294,8 @@ class Numbers:
     steady: bool
     batch: PositiveWhole | None = None
     worst_part: str = ""
+    undisturbed: bool = True
+    longest_ms: Positive | None = None
 
     @property
     def values(self) -> dict[str, float]:
@@ -300,9 +305,16 @@ class Numbers:
 
     @property
     def promised(self) -> dict[str, float]:
-        """The values that limits hold for: of held memory what hardly a process exceeds."""
-        most_mib = self.most_held_memory_mib
-        return self.values if most_mib is None else {**self.values, "held_memory_mib": most_mib}
+        """The values that limits hold for.
+
+        Of held memory it is what hardly a process exceeds, of latency that of the slowest sample.
+        """
+        held_mib, longest_ms = self.most_held_memory_mib, self.longest_ms
+        return {
+            **self.values,
+            **({} if held_mib is None else {"held_memory_mib": held_mib}),
+            **({} if longest_ms is None else {"latency_ms": longest_ms}),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,9 @@ import numpy as np
 from autotune.deploy.records import PositiveWhole, Several, Whole
 from autotune.errors import FormatError
 
-Call = Callable[[], object]
-"""One call of a client, such as a run of its session on its next sample."""
+Call = Callable[[], Sequence[int]]
+"""One call of a client, such as a run of its session on its next sample; returns the time of each
+run in ns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class Burst:
         call_ns: How long it took.
         cpu_ns: The CPU time of all threads of the process in these calls.
         runs_per_call: How many runs one call makes.
+        each_ns: The time of each run of all calls; empty where a call is one run.
 
     Raises:
         FormatError: the lists differ in length.
@@ -39,6 +41,7 @@ class Burst:
     call_ns: Several[PositiveWhole]
     cpu_ns: Whole
     runs_per_call: PositiveWhole = 1
+    each_ns: tuple[PositiveWhole, ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.client) == len(self.start_ns) == len(self.call_ns):
@@ -51,8 +54,8 @@ class Burst:
 
     @property
     def run_ns(self) -> tuple[int, ...]:
-        """The latency of each call as its client sees it, for one run of it."""
-        return tuple(max(1, ns // self.runs_per_call) for ns in self.call_ns)
+        """The latency of each run as its client sees it."""
+        return self.each_ns or tuple(max(1, ns // self.runs_per_call) for ns in self.call_ns)
 
     @property
     def throughput_per_s(self) -> float:
@@ -105,15 +108,15 @@ class Clients:
         unfinished = set(range(len(self._calls)))
         end_ns = time.perf_counter_ns() + int(seconds * 1e9)
 
-        def loop(number: int) -> list[tuple[int, int]]:
+        def loop(number: int) -> list[tuple[int, int, Sequence[int]]]:
             call, times = self._calls[number], []
             try:
                 for _ in range(unrecorded):
                     call()
                 while unfinished or time.perf_counter_ns() < end_ns:
                     start_ns = time.perf_counter_ns()
-                    call()
-                    times.append((start_ns, max(1, time.perf_counter_ns() - start_ns)))
+                    each_ns = call()
+                    times.append((start_ns, max(1, time.perf_counter_ns() - start_ns), each_ns))
                     if len(times) == fewest:
                         unfinished.discard(number)
             finally:  # after a failure the others must not wait for this one
@@ -127,8 +130,9 @@ class Clients:
         count = sum(map(len, recorded))
         return Burst(
             client=tuple(number for number, times in enumerate(recorded) for _ in times),
-            start_ns=tuple(start_ns for times in recorded for start_ns, _ in times),
-            call_ns=tuple(call_ns for times in recorded for _, call_ns in times),
+            start_ns=tuple(start_ns for times in recorded for start_ns, _, _ in times),
+            call_ns=tuple(call_ns for times in recorded for _, call_ns, _ in times),
+            each_ns=tuple(ns for times in recorded for _, _, each in times for ns in each),
             cpu_ns=cpu_ns * count // (count + unrecorded * len(recorded)) // self._runs_per_call,
             runs_per_call=self._runs_per_call,
         )

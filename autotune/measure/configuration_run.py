@@ -298,7 +298,7 @@ class ConfigurationRun:
         Args:
             duet: The time slices so far, one at least.
         """
-        turns = duet.undisturbed_configuration
+        turns = duet.evidence
         run_ms = [ns / 1e6 for time_slice in turns for ns in time_slice.run_ns]
         p50_ms = percentile(run_ms, 50)
         assert p50_ms is not None
@@ -323,7 +323,7 @@ class ConfigurationRun:
             / 1e9,
             runs=len(run_ms),
             turns=len(duet.configuration),
-            undisturbed_turns=duet.quiet.count(True),
+            undisturbed_turns=len(duet.chosen) if duet.is_undisturbed else 0,
             contaminated_turns=duet.contaminated,
             steady=duet.settled_from is not None,
             stopped_early=self._stopped_early,
@@ -335,6 +335,7 @@ class ConfigurationRun:
             if self._clients == 1
             else float(np.median([time_slice.ms for time_slice in turns])),
             generated=self._generated,
+            slowest=duet.slowest,
         )
 
     def _held(self) -> Usage:

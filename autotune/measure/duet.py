@@ -25,9 +25,16 @@ import psutil
 from autotune.deploy import cgroups
 from autotune.deploy.config import Interval
 from autotune.measure.clients import Burst
+from autotune.measure.other_programs import are_busy, busy_s
 from autotune.measure.outcome import Effort, rests_on_quiet
 from autotune.measure.replies import PROMPTS, STEPS, Done, SliceTimes
-from autotune.measure.statistics import QUIET_SHARE, duet_ratio, undisturbed_limit, warm_up
+from autotune.measure.statistics import (
+    QUIET_SHARE,
+    chosen_slices,
+    median_interval,
+    undisturbed_limit,
+    warm_up,
+)
 from autotune.process.child import Child, ChildFailure
 
 _SLICE_S = 0.010
@@ -63,6 +70,7 @@ class TimeSlice:
     Attributes:
         run_ns: The time of each run.
         cpu_ns: The CPU time of all threads in all of them.
+        round: How many runs one after another belong together, each of another sample.
         stolen: Whether the host or a quota took a core away meanwhile.
         mean_ms: With several clients the mean latency while all of them were busy, which is their
             number over the throughput; None with one client.
@@ -72,14 +80,18 @@ class TimeSlice:
     cpu_ns: int
     stolen: bool
     mean_ms: float | None = None
+    round: int = 1
 
-    @property
+    @cached_property
     def ms(self) -> float:
         """The time slice's own estimate of a run: the median, or with several clients the mean.
 
-        A ratio of means is the inverse ratio of throughputs.
+        A ratio of means is the inverse ratio of throughputs. Of samples that differ in shape it is
+        the median of the rounds' means: a large one is not compared with a small one.
         """
-        return float(np.median(self.run_ns)) / 1e6 if self.mean_ms is None else self.mean_ms
+        if self.mean_ms is not None:
+            return self.mean_ms
+        return float(np.median(np.reshape(self.run_ns, (-1, self.round)).mean(1))) / 1e6
 
 
 def take_slice(
@@ -117,12 +129,15 @@ def take_slice(
     times = child.request(request, limit_s, reply)
     child.freeze()
     stolen = stolen_s() > stolen_before_s
-    mean_ms = None
     if isinstance(times, Burst):
         if times.clients != clients:
             raise ChildFailure("protocol", f"runs of {times.clients} clients, not {clients}")
-        mean_ms = times.mean_ms
-    return TimeSlice(run_ns=times.run_ns, cpu_ns=times.cpu_ns, stolen=stolen, mean_ms=mean_ms)
+        return TimeSlice(
+            run_ns=times.run_ns, cpu_ns=times.cpu_ns, stolen=stolen, mean_ms=times.mean_ms
+        )
+    if len(times.run_ns) % times.round:
+        raise ChildFailure("protocol", f"{len(times.run_ns)} runs are no rounds of {times.round}")
+    return TimeSlice(run_ns=times.run_ns, cpu_ns=times.cpu_ns, stolen=stolen, round=times.round)
 
 
 def stolen_s() -> float:
@@ -270,6 +285,8 @@ class Duet:
         before: For each time slice of the configuration the number of the reference's time slice
             before it; the reference's next time slice came after it.
         undisturbed_ms: A time slice of the reference up to this long was not disturbed.
+        others: For each time slice of the configuration whether other programs held the cores
+            meanwhile; empty where nobody asked.
         spent_s: Seconds of the time slices, their messages included: ``configuration``,
             ``reference``, and ``waited`` for a quieter machine.
         quiet_ms: The time of the reference on a quiet machine, for a configuration that runs on a
@@ -281,6 +298,7 @@ class Duet:
     before: tuple[int, ...]
     undisturbed_ms: float
     spent_s: Mapping[str, float]
+    others: tuple[bool, ...] = ()
     quiet_ms: float | None = None
 
     @cached_property
@@ -298,13 +316,14 @@ class Duet:
         """By time slice of the configuration: whether it and those around it were undisturbed."""
         if self.quiet_ms is not None:
             return [not time_slice.stolen for time_slice in self.configuration]
+        others = self.others or (False,) * len(self.configuration)
         return [
-            not time_slice.stolen
+            not (time_slice.stolen or is_held)
             and all(
                 beside.ms <= self.undisturbed_ms and not beside.stolen
                 for beside in self.reference[i : i + 2]
             )
-            for time_slice, i in zip(self.configuration, self.before, strict=True)
+            for time_slice, i, is_held in zip(self.configuration, self.before, others, strict=True)
         ]
 
     @cached_property
@@ -313,10 +332,31 @@ class Duet:
         return warm_up(self.ratios, self.quiet)
 
     @property
-    def ratio(self) -> Interval:
-        """How long a run of the configuration takes, in runs of the reference."""
+    def is_undisturbed(self) -> bool:
+        """Whether there are enough quiet time slices for an estimate that rests on them."""
         first = self.settled_from or 0
-        return duet_ratio(self.ratios[first:], self.quiet[first:])
+        return rests_on_quiet(self.quiet[first:].count(True), len(self.quiet) - first)
+
+    @cached_property
+    def chosen(self) -> list[int]:
+        """Numbers of the configuration's time slices on which all figures rest.
+
+        See :func:`autotune.measure.statistics.chosen_slices`; the warm-up is left out.
+        """
+        first = self.settled_from or 0
+        return [first + i for i in chosen_slices(self.quiet[first:])]
+
+    @property
+    def ratio(self) -> Interval:
+        """How long a run of the configuration takes, in runs of the reference.
+
+        It is the median ratio of its time slices to their two neighbours, with the
+        distribution-free interval of a median. It assumes that a machine that was quiet before and
+        after a time slice was quiet during it, up to a minority which the median ignores. Pairing
+        in time is the duet of Bulej et al. (ICPE 2020, arXiv 2001.05811), in turns rather than in
+        parallel, because both sides want all cores.
+        """
+        return median_interval([self.ratios[i] for i in self.chosen])
 
     @property
     def noisiness(self) -> float:
@@ -324,8 +364,7 @@ class Duet:
 
         1 where the estimate rests on quiet time slices.
         """
-        enough = rests_on_quiet(self.quiet.count(True), len(self.quiet))
-        if self.quiet_ms is not None or enough:
+        if self.quiet_ms is not None or self.is_undisturbed:
             return 1.0
         undisturbed_ms = self.undisturbed_ms / (1 + QUIET_SHARE)
         return max(
@@ -333,13 +372,18 @@ class Duet:
         )
 
     @property
-    def undisturbed_configuration(self) -> list[TimeSlice]:
-        """The time slices of the configuration that give the evidence: the undisturbed, or all."""
-        first = self.settled_from or 0
-        slices = list(zip(self.configuration, self.quiet, strict=True))[first:]
-        return [time_slice for time_slice, quiet in slices if quiet] or [
-            time_slice for time_slice, _ in slices
-        ]
+    def evidence(self) -> list[TimeSlice]:
+        """The configuration's time slices that are chosen."""
+        return [self.configuration[i] for i in self.chosen]
+
+    @property
+    def slowest(self) -> float:
+        """How many times the mean of all samples a run of the slowest one takes."""
+        rows = [np.reshape(each.run_ns, (-1, each.round)) for each in self.evidence]
+        if any(row.shape[1] != rows[0].shape[1] for row in rows):
+            return 1.0
+        by_sample = np.median(np.concatenate(rows), axis=0)
+        return float(by_sample.max() / by_sample.mean())
 
     @property
     def contaminated(self) -> int:
@@ -433,16 +477,31 @@ class _Stage:
         self._limit_s = limit_s
         self._began = time.monotonic()
         self._spent_s = {"configuration": 0.0, "reference": 0.0, "waited": 0.0}
-        self._first = [self._reference_slice()]
         self._before: list[int] = []
         self.second: list[TimeSlice] = []
-        self.undisturbed_pairs = 0
-        self.undisturbed_runs = 0
+        self._pids = [child.pid for child in (reference, configuration)]
+        self._asked_s: list[float] = []
+        self._busy: list[tuple[float, float]] = []
+        self._seen: Duet | None = None
+        self._ask()
+        self._first = [self._reference_slice()]
 
     @property
     def is_noisy(self) -> bool:
         """Whether there are too few quiet time slices for an estimate that rests on them."""
         return not rests_on_quiet(self.undisturbed_pairs, len(self.second))
+
+    @property
+    def undisturbed_pairs(self) -> int:
+        """How many of the configuration's time slices were quiet."""
+        return self.duet().quiet.count(True)
+
+    @property
+    def undisturbed_runs(self) -> int:
+        """The runs in them."""
+        duet = self.duet()
+        pairs = zip(duet.configuration, duet.quiet, strict=True)
+        return sum(len(each.run_ns) for each, quiet in pairs if quiet)
 
     def has_noisy_look(self, effort: Effort) -> bool:
         """Returns whether there are enough time slices for a look on a noisy machine."""
@@ -455,7 +514,7 @@ class _Stage:
             return False
         if not effort.fewest_runs:
             return True
-        slices = self.duet().undisturbed_configuration  # those of the warm-up are not among them
+        slices = self.duet().evidence  # those of the warm-up are not among them
         return sum(len(each.run_ns) for each in slices) >= effort.fewest_runs
 
     @property
@@ -490,26 +549,35 @@ class _Stage:
         self._spent_s["configuration"] += time.monotonic() - began
         self.second.append(time_slice)
         self._before.append(len(self._first) - 1)
-        neighbours: list[TimeSlice] = []
+        self._ask()
         if self._quiet_ms is None:
             self._first.append(self._reference_slice())
-            neighbours = self._first[-2:]
-        if not time_slice.stolen and all(map(self._reference.is_undisturbed, neighbours)):
-            self.undisturbed_pairs += 1
-            self.undisturbed_runs += len(time_slice.run_ns)
+
+    def _ask(self) -> None:
+        """Asks the system what other programs do."""
+        self._seen = None
+        self._asked_s.append(time.monotonic())
+        self._busy.append(busy_s(self._pids))
 
     def duet(self) -> Duet:
         """Returns the time slices so far."""
+        if self._seen is None:
+            self._seen = self._duet()
+        return self._seen
+
+    def _duet(self) -> Duet:
         return Duet(
             reference=tuple(self._first),
             configuration=tuple(self.second),
             before=tuple(self._before),
             undisturbed_ms=self._reference.undisturbed_ms,
             spent_s=dict(self._spent_s),
+            others=tuple(are_busy(self._asked_s, self._busy)[1:].tolist()),
             quiet_ms=self._quiet_ms,
         )
 
     def _reference_slice(self) -> TimeSlice:
+        self._seen = None
         began = time.monotonic()
         time_slice = self._reference.time_slice(self._long_run_ms)
         self._spent_s["reference"] += time.monotonic() - began

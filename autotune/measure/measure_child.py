@@ -232,15 +232,15 @@ class Worker:
         """
         self._begin()
         for _ in range(message["unrecorded_runs"]):
-            self._timed_run()
-        times: list[int] = []
+            self._timed_round()
+        rounds: list[list[int]] = []
         began_cpu = time.process_time_ns()
         end = time.perf_counter_ns() + int(message["seconds"] * 1e9)
-        while len(times) < message["fewest_runs"] or time.perf_counter_ns() < end:
-            times.append(self._timed_run())
+        while len(rounds) < message["fewest_runs"] or time.perf_counter_ns() < end:
+            rounds.append(self._timed_round())
         cpu_ns = time.process_time_ns() - began_cpu
-        samples = len(self._feeds) if self._mixed else 1
-        return SliceTimes(run_ns=tuple(times), cpu_ns=cpu_ns // samples)
+        run_ns = tuple(ns for each in rounds for ns in each)
+        return SliceTimes(run_ns=run_ns, cpu_ns=cpu_ns, round=len(rounds[0]))
 
     def burst(self, message: Message) -> "Burst":
         """Lets all clients run at once for a short while; returns the times of their runs.
@@ -257,7 +257,8 @@ class Worker:
     def _run_of_all(self) -> Sequence[int]:
         """Returns the times of a run of each client, all at once; the fast ones may run again."""
         if self._client_count == 1:
-            return (self._timed_run(),)
+            times = self._timed_round()
+            return (sum(times) // len(times),)
         return self._made_clients().burst(seconds=0, fewest=1).run_ns
 
     def _made_clients(self) -> "Clients":
@@ -280,11 +281,7 @@ class Worker:
         numbers = range(len(self._feeds))
         samples = cycle([numbers] if self._mixed else [range(i, i + 1) for i in numbers])
 
-        def call() -> None:
-            for index in next(samples):
-                runs.run(index)
-
-        return call
+        return lambda: _times_of(runs, next(samples))
 
     def _runs_of(self, client: int) -> Runs:
         """Returns the runs of a client; they are made at the first use.
@@ -303,18 +300,25 @@ class Worker:
                 self._runs[client] = GenerationRuns(session, self._plan, self._feeds)
         return self._runs[client]
 
-    def _timed_run(self) -> int:
-        """Returns the time of a run: of one sample, or the mean of all where their shapes differ.
+    def _timed_round(self) -> list[int]:
+        """Returns the times of a round: of one sample, or of each where their shapes differ.
 
         A run of a large sample must not be compared with the other side's run of a small one.
         """
         runs = self._runs_of(0)
         chosen = range(len(self._feeds)) if self._mixed else (self._next,)
         self._next = (self._next + 1) % len(self._feeds)
+        return _times_of(runs, chosen)
+
+
+def _times_of(runs: Runs, chosen: Sequence[int]) -> list[int]:
+    """Returns the time of a run of each of these samples, in ns."""
+    times = []
+    for index in chosen:
         began = time.perf_counter_ns()
-        for index in chosen:
-            runs.run(index)
-        return (time.perf_counter_ns() - began) // len(chosen)
+        runs.run(index)
+        times.append(max(1, time.perf_counter_ns() - began))
+    return times
 
 
 def _keeps_what_it_allocates(config: SessionConfig) -> bool:

@@ -162,6 +162,8 @@ class Measurement:
         files_sha256: Digest of the model's files; None where a session was measured by itself.
         generated: The times of a decoder's generations, whose latency is that of a token; None
             where a sample is run as it is.
+        slowest: How many times the mean of all samples the slowest one takes; 1 where all have one
+            shape.
     """
 
     ratio: Interval
@@ -191,6 +193,12 @@ class Measurement:
     mean_ms: Positive | None = None
     generated: Generated | None = None
     files_sha256: str | None = None
+    slowest: Positive = 1.0
+
+    @property
+    def longest_ms(self) -> float:
+        """The latency of the slowest sample: what a limit of latency holds for."""
+        return self.slowest * self.latency_ms
 
     @property
     def tokens_per_s(self) -> float | None:

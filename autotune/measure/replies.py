@@ -75,10 +75,17 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceTimes:
-    """The reply to ``slice``."""
+    """The reply to ``slice``.
+
+    Attributes:
+        run_ns: The time of each run of a sample.
+        round: How many runs one after another belong together: one of each sample where these
+            differ in shape.
+    """
 
     run_ns: Several[PositiveWhole]
     cpu_ns: Whole
+    round: PositiveWhole = 1
 
 
 @dataclass(frozen=True, kw_only=True)

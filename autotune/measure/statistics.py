@@ -34,27 +34,16 @@ def undisturbed_limit(reference_ms: Sequence[float]) -> float:
     return float(np.quantile(np.asarray(reference_ms), _FASTEST_QUANTILE)) * (1 + QUIET_SHARE)
 
 
-def duet_ratio(ratios: Sequence[float], quiet: Sequence[bool]) -> Interval:
-    """Returns how long a run of the configuration takes, in runs of the reference.
+def chosen_slices(quiet: Sequence[bool]) -> list[int]:
+    """Returns the numbers of the time slices on which all figures of a measurement rest.
 
-    The estimate is the median ratio of the configuration's time slices to their two neighbours,
-    over the time slices whose neighbours were quiet. It assumes that a machine that was quiet
-    before and after a time slice was quiet during it, up to a minority of time slices which the
-    median ignores; and that the reference was seen on a quiet machine at some time of the study.
-    Where hardly a time slice was quiet all count, and the estimate is one of the busy machine.
-
-    Pairing in time is the duet of Bulej et al. (ICPE 2020, arXiv 2001.05811), in turns rather than
-    in parallel, because both sides want all cores. ``benchmarks/noise.py`` compares this estimator
-    with others.
-
-    The interval is the distribution-free 95 % interval of a median (binomial order statistics).
+    They are the quiet ones, or all where hardly one was quiet; then they are of a busy machine.
 
     Args:
-        ratios: Each time slice of the configuration over the mean of the reference's time slices
-            around it.
+        quiet: Whether each was quiet, those of the warm-up left out.
     """
-    every, chosen = np.asarray(ratios), np.asarray(ratios)[np.asarray(quiet, dtype=bool)]
-    return median_interval(chosen if rests_on_quiet(len(chosen), len(every)) else every)
+    enough = rests_on_quiet(list(quiet).count(True), len(quiet))
+    return [i for i, is_quiet in enumerate(quiet) if is_quiet or not enough]
 
 
 def warm_up(ratios: Sequence[float], quiet: Sequence[bool]) -> int | None:

@@ -106,7 +106,14 @@ def headline(result: StudyResult) -> str:
     others = [_change(result, o) for o in _further(result) if o.name not in RATES]
     gains = ", ".join([_gain(result), _memory_gain(best), *others])
     estimated = "" if result.complete else " by the estimate of the search"
-    sentences = [f"{result.model.name}: {gains}{estimated}."]
+    busy = "" if best.evidence.undisturbed else ", on a busy machine"
+    sentences = [f"{result.model.name}: {gains}{estimated}{busy}."]
+    if busy:
+        sentences.append(
+            "Other programs held the cores, which slows some configurations more than others, so "
+            "this is not confirmed. When the machine is quiet, type: "
+            f"autotune compare {result.folder}"
+        )
     if not result.complete:
         sentences.append("No final comparison has confirmed this.")
     if result.clients > 1:

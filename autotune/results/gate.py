@@ -37,7 +37,8 @@ class Verdict:
 
     Attributes:
         limit: ``runs``, ``error``, ``answers`` (they are others than when it was tuned),
-            ``speedup``, ``memory``, ``held memory`` or ``better``.
+            ``speedup``, ``memory``, ``held memory``, ``better`` or ``quiet``:
+            other programs held the cores, so that no speed is known.
     """
 
     config: str
@@ -62,9 +63,11 @@ def judge(comparison: Comparison, gate: Gate = Gate()) -> tuple[Verdict, ...]:
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:
-    """Returns 0 if all limits are kept, 4 if a configuration does not run here, else 3."""
+    """Returns 0 if all limits are kept, else 3; 4 if one does not run, or cannot be timed, here."""
     broken = {verdict.limit for verdict in verdicts if not verdict.kept}
     if "runs" in broken:
+        return CannotMeasureError.exit_code
+    if broken == {"quiet"}:
         return CannotMeasureError.exit_code
     return NotBetterError.exit_code if broken else 0
 
@@ -110,6 +113,10 @@ def _of_config(
     quantity = "" if comparison.clients == 1 else "throughput "
     yield from _of_answers(config, comparison)
     speedup, peak_mib = config.numbers.speedup, config.numbers.peak_memory_mib
+    asks_speed = gate.min_speedup is not None or (alone and not gate.has_limits)
+    if asks_speed and not config.numbers.undisturbed:
+        words = "measured on a busy machine, so no speed is known; type it again when it is quiet"
+        yield Verdict(config=name, limit="quiet", kept=False, words=words)
     if gate.min_speedup is not None:
         yield Verdict(
             config=name,

@@ -46,7 +46,7 @@ MAY_COST = 0.05
 pessimistic end of the interval."""
 
 # Fewer undisturbed rounds than this are no estimate of their own.
-_ENOUGH_UNDISTURBED = 3
+_ENOUGH_UNDISTURBED = 2
 _LATENCY = OBJECTIVES["latency_ms"]
 _MEMORY = OBJECTIVES["peak_memory_mib"]
 _SAME = Interval(value=1.0, low=1.0, high=1.0)
@@ -234,7 +234,15 @@ def numbers_of(
         batch=own[-1].batch,
         lengths=_lengths(own),
         worst_part=max(own, key=lambda m: m.fidelity.error).fidelity.worst_part,
+        undisturbed=_are_undisturbed(own, base),
+        longest_ms=_longest_ms(own, latency_ms),
     )
+
+
+def _longest_ms(own: Sequence[Measurement], latency_ms: float) -> float | None:
+    """Returns the latency of the slowest sample; None where all samples have one shape."""
+    slowest = max(m.slowest for m in own)
+    return slowest * latency_ms if slowest > 1 else None
 
 
 def _lengths(own: Sequence[Measurement]) -> tuple[LengthTimes, ...]:
@@ -325,9 +333,8 @@ def _ratios(
     an interval wide that is known.
     """
     pairs = list(zip(own, base, strict=False))
-    undisturbed = [pair for pair in pairs if all(m.is_undisturbed for m in pair)]
-    if len(undisturbed) >= _ENOUGH_UNDISTURBED:
-        pairs = undisturbed
+    if _are_undisturbed(own, base):
+        pairs = [pair for pair in pairs if all(m.is_undisturbed for m in pair)]
     if objective.name in SPEEDS:
         return [speedup_of(mine, theirs).value for mine, theirs in pairs]
     values_of_both = ((objective.of(mine), objective.of(theirs)) for mine, theirs in pairs)
@@ -340,6 +347,16 @@ def speed_of(gains: Mapping[str, Interval]) -> Interval:
     With several clients or batch sizes that is the ratio of the throughputs.
     """
     return gains[THROUGHPUT if THROUGHPUT in gains else "latency_ms"]
+
+
+def _are_undisturbed(own: Sequence[Measurement], base: Sequence[Measurement]) -> bool:
+    """Returns whether enough rounds were undisturbed on both sides for a claim that rests on them.
+
+    A single round counts where there is no other one.
+    """
+    pairs = list(zip(own, base, strict=False))
+    quiet = sum(all(m.is_undisturbed for m in pair) for pair in pairs)
+    return quiet >= min(_ENOUGH_UNDISTURBED, len(pairs))
 
 
 def speedup_of(own: Measurement, base: Measurement) -> Interval:

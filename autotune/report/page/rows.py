@@ -95,7 +95,7 @@ def _member_row(state: StudyState, member: Member) -> Row:
         configuration=member.configuration,
         state="default" if member is state.result.baseline else kind,
         reason=reason if evidence.steady else ", ".join(filter(None, [reason, "no steady state"])),
-        confirmed=state.result.complete,
+        confirmed=state.result.complete and evidence.undisturbed,
         values=member.evidence.values,
         speedup=evidence.speedup,
         gains=member.evidence.gains,

@@ -174,7 +174,7 @@ def answer_of(state: StudyState, rows: list[Row]) -> Answer:
         return Answer(
             headline=headline(result),
             blocks=answer_blocks(result),
-            confirmed=result.complete,
+            confirmed=result.complete and result.best.evidence.undisturbed,
             code=f"import autotune\n\n{load}\noutputs = session.run(None, inputs)",
             trial=result.best.trial,
         )
