@@ -50,6 +50,10 @@ def _change_cost(configuration: Configuration) -> tuple[float, float]:
 
 
 CASES = {
+    "dead_blocks": Case(
+        arguments="--quick",
+        holds=lambda it: all(not row["in_float"] for row in it["rows"]),
+    ),
     "algebra": Case(
         arguments="--quick --counts",
         holds=lambda it: all(
@@ -165,6 +169,10 @@ CASES = {
     ),
     "transfer": Case(
         arguments="--seeds 1 --trials 20", holds=lambda it: 0 < it["cold"]["hv_15"] <= 1, alone=True
+    ),
+    "zoo": Case(
+        arguments="--quick",
+        holds=lambda it: it["runs"] == 12 and it["wrong"] == 0,
     ),
 }
 """The short forms of all benchmarks, by name."""
