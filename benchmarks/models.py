@@ -165,7 +165,7 @@ def check(
     compared = _autotune("compare", str(scratch / "out" / "best.json"), *inputs, "--json", *limit)
     if not compared["configs"]:
         raise SystemExit(f"the config of {model} fails: {compared['failures']}")
-    again = compared["configs"][0]["score"]["gains"]["latency_ms"]
+    again = compared["configs"][0]["numbers"]["gains"]["latency_ms"]
     return {
         "speedup": evidence["speedup"]["value"],
         "low": evidence["speedup"]["low"],

@@ -159,7 +159,7 @@ def _unfit(model: onnx.ModelProto, ranges: Ranges, how: StaticOptions) -> list[s
     return [
         *foreign_nodes(model),
         *_nodes_without_range(model, ranges),
-        *_unequal_joins(model, ranges),
+        *unequal_joins(model, ranges),
         *(_stacked_products(model) if how.per_channel else []),
     ]
 
@@ -228,7 +228,7 @@ def foreign_nodes(model: onnx.ModelProto) -> list[str]:
     ]
 
 
-def _unequal_joins(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
+def unequal_joins(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
     """Returns the names of the nodes that join parts of very unequal ranges into outputs.
 
     A detector joins boxes in pixels with scores up to 1: eight bits for both leave the scores no

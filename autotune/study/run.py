@@ -74,7 +74,7 @@ def run_study(
             worker = secrets.token_hex(8) if place.is_shared else ""
             shared = SharedComparison(study, worker, seams.clock) if worker else None
             report = report if shared is None else shared.beating(report)
-            objective = MeasuredTrial(study, ctx, record, measurer, report, worker)
+            objective = MeasuredTrial(study, ctx, record, measurer, report, worker, seams.clock)
             search = search_of(objective, options, related, seams.clock)
             judge = seams.judge(ctx, preparer, report, seams.clock.monotonic, began_s)
             finish = Finish(ctx, options, search, preparer, judge, shared)

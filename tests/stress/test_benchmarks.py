@@ -50,6 +50,10 @@ def _change_cost(configuration: Configuration) -> tuple[float, float]:
 
 
 CASES = {
+    "dead_blocks": Case(
+        arguments="--quick",
+        holds=lambda it: all(not row["in_float"] for row in it["rows"]),
+    ),
     "algebra": Case(
         arguments="--quick --counts",
         holds=lambda it: all(
