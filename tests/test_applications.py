@@ -241,6 +241,26 @@ def test_each_fork_and_each_session_at_once_is_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_a_process_records_itself(tmp_path: Path) -> None:
+    """Nothing is said at the end, where Python takes sessions and modules apart."""
+    script = (
+        "import sys, autotune\n"
+        "autotune.record(sys.argv[1])\n"
+        "import numpy, onnxruntime\n"
+        "session = onnxruntime.InferenceSession(sys.argv[2])\n"
+        "session.run(None, {'x': numpy.zeros((1, 64), 'f')})\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "a.rec")]
+    command.append(str(write_model(tmp_path / "relu.onnx")))
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    recording = Recording.read(tmp_path / "a.rec")
+    assert [session.calls for session in recording.sessions] == [1]
+    assert recording.end is not None
+    assert (tmp_path / "a.rec").stat().st_mode & 0o077 == 0, "it may hold private inputs"
+
+
+@pytest.mark.process
 def test_the_room_for_inputs_is_shared_by_all_processes(tmp_path: Path) -> None:
     """Several may take of it at the same moment."""
     (tmp_path / BUDGET).write_bytes(bytes(8))

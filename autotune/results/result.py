@@ -92,6 +92,7 @@ class StudyResult:
             before it and are beyond a limit; empty where there are few samples.
         batching: The batch sizes; None where each run has one sample.
         pairs: What the user names that a decoder feeds back, by the names of the inputs.
+        reasons: Why trials failed, each sentence with their number, the most common ones.
         breaking: ONNX Runtime's own optimisations that break the model; all members do without.
         config_sha256: Digest of the ``best.json`` that belongs to it; empty where none is written.
     """
@@ -126,6 +127,7 @@ class StudyResult:
     clients: PositiveWhole
     pairs: Mapping[str, str] = field(default_factory=dict)
     breaking: tuple[str, ...] = ()
+    reasons: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     config_sha256: str = ""
 

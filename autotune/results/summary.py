@@ -46,6 +46,10 @@ class Conclusion:
     complete: bool = True
 
 
+# A summary quotes so many reasons of failures.
+_MOST_REASONS = 3
+
+
 def summarise(
     setting: Context,
     trials: Sequence[Trial],
@@ -56,7 +60,8 @@ def summarise(
     pairs: Mapping[str, str],
 ) -> StudyResult:
     """Returns the result of a study."""
-    failures = Counter(t.outcome.kind for t in trials if isinstance(t.outcome, Failure))
+    failed = [t.outcome for t in trials if isinstance(t.outcome, Failure)]
+    failures = Counter(failure.kind for failure in failed)
     measurements = [m for trial in trials if (m := trial.measurement) is not None]
     first = setting.objectives[0]
     baseline, *front = (_member(setting, finalist) for finalist in conclusion.members)
@@ -92,6 +97,7 @@ def summarise(
         clients=setting.clients,
         pairs=pairs,
         breaking=setting.model.breaking,
+        reasons=dict(Counter(failure.message for failure in failed).most_common(_MOST_REASONS)),
     )
 
 
