@@ -147,7 +147,7 @@ def check(
         str(scratch / "out"),
         "--json",
     )
-    best = next(m for m in study["members"] if m["trial"] == study["picked"])
+    best = next(m for m in study["members"] if m["evidence"]["trial"] == study["picked"])
     evidence = best["evidence"]
     feed = scratch / "feed.npz"
     # the samples on which a study compares answers

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import Evidence, Interval
 from autotune.measure.judging import Judgement
 from autotune.measure.outcome import Failure
 from autotune.results.final_comparison import Finalist
@@ -71,7 +71,6 @@ def summarise(
         model=setting.model.path.absolute(),
         model_sha256=setting.model.sha256,
         workload=setting.workload.signature(),
-        error_data=setting.workload.source,
         picked=conclusion.picked.trial.number,
         objectives=tuple(objective.name for objective in setting.objectives),
         prefer=setting.prefer,
@@ -142,13 +141,18 @@ def _member(setting: Context, finalist: Finalist) -> Member:
     measured = finalist.measurements[-1:] or [finalist.trial.measurement]
     return Member(
         files_sha256=measured[0].files_sha256 if measured[0] else None,
-        trial=finalist.trial.number,
         configuration=configuration.to_json(),
         words=configuration.in_words(),
         admitted=setting.limits.admit(own.promised, own.error, own.drop),
         # one pair of rounds with a number gives an interval without an end, which says nothing
-        evidence=replace(
-            own, gains={n: gain for n, gain in own.gains.items() if math.isfinite(gain.high)}
+        evidence=Evidence(
+            **{
+                **vars(own),
+                "gains": {n: gain for n, gain in own.gains.items() if math.isfinite(gain.high)},
+            },
+            trial=finalist.trial.number,
+            error_data=setting.workload.source,
+            max_error=plain_limits(setting.limits)["max_error"],
         ),
     )
 
