@@ -212,7 +212,7 @@ def test_every_benchmark_has_a_short_form() -> None:
     }
     # these need models that no environment of the tests has, have tests of their own below, or are
     # a part of another one
-    alone = {"decoder", "gpu_contenders", "hook", "ocr", "service"}
+    alone = {"decoder", "detector_heads", "gpu_contenders", "hook", "ocr", "service"}
     alone |= {"ocr_application", "package_application", "packages", "service_application"}
     assert with_main - alone == CASES.keys()
 
