@@ -240,7 +240,7 @@ def test_the_joint_search_finds_what_helps(quiet: None) -> None:
     search.run(measurer, 40, lambda *_: None, joint_study(None, "test"))
     assert measurer.count == len(search.trials) == 40
     labels = [trial.label for trial in search.trials]
-    named = ["today without spinning", "own best in one arena", "own best on one pool"]
+    named = ["own best without spinning", "own best in one arena", "own best on one pool"]
     assert labels[:4] == [*named, ""]
     played = [trial.played for trial in search.trials if trial.played]
     assert min(own.ratio for own in played) < 0.7
@@ -304,6 +304,9 @@ def confirmed(low: float, high: float, peak_mib: float) -> Confirmed:
         cpu_s=1.0,
         peak_mib=peak_mib,
         held_mib=peak_mib,
+        peak_ratio=Interval(
+            value=peak_mib / 100, low=0.99 * peak_mib / 100, high=1.01 * peak_mib / 100
+        ),
     )
 
 
@@ -540,7 +543,9 @@ def test_options_that_a_recording_cannot_take_are_refused(recording: Path, tmp_p
     options = ("--traffic", "a.json", "--storage", "sqlite:///a.db", "--set", "model=m.onnx")
     done = command_line.run(tmp_path, "study", recording.name, *options)
     assert done.returncode == 2
-    assert "takes no model, storage, traffic; its options are" in " ".join(done.stderr.split())
+    assert "takes no --model, --storage, --traffic; its options are" in " ".join(
+        done.stderr.split()
+    )
 
 
 def test_another_runtime_cannot_be_asked_for(recording: Path, tmp_path: Path) -> None:

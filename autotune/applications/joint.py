@@ -29,6 +29,9 @@ from autotune.facts.runtime import runtime
 TODAY = "today"
 """The name of a session as the application opens it."""
 
+OWN_BESTS = ("each model's own best", "own best without spinning")
+"""Points that each search begins with."""
+
 # A replay that takes so much longer than today's is not repeated.
 _HOPELESS = 1.5
 # After so many points that are known already, one is drawn at random.
@@ -108,6 +111,7 @@ class JointSearch:
         count: int,
         on_trial: Callable[[int, JointTrial], None],
         study: optuna.Study,
+        timeout_s: float | None = None,
     ) -> None:
         """Measures `count` different arrangements beside today's.
 
@@ -116,6 +120,7 @@ class JointSearch:
             count: How many, with those that an earlier run measured.
             on_trial: Called after each.
             study: Keeps them; what an earlier run measured is taken from there.
+            timeout_s: No new point is measured after this time; None for no limit.
         """
         study.sampler = sampler_of(self.seed, count)
         known = {digest(self.arrangement({})): _unchanged(measurer)}
@@ -164,7 +169,7 @@ class JointSearch:
                 study.stop()
 
         if len(self.trials) < count:
-            study.optimize(objective, callbacks=[stop])
+            study.optimize(objective, callbacks=[stop], timeout=timeout_s)
 
     def starting_points(self) -> dict[str, Choices]:
         """Returns the points that are measured first, by their names."""
@@ -175,11 +180,11 @@ class JointSearch:
         shared = {f"{part.name}.arena": "shared" for part in self.parts}
         lean = shared | {f"{part.name}.pattern": "off" for part in self.parts} | quiet
         points: dict[str, Choices] = {
-            "each model's own best": best,
-            "each model's leanest": leanest,
-            "today without spinning": quiet,
-            "own best without spinning": best | quiet,
+            OWN_BESTS[0]: best,
+            OWN_BESTS[1]: best | quiet,
             "own best in one arena": best | lean,
+            "today without spinning": quiet,
+            "each model's leanest": leanest,
             "leanest in one arena": leanest | lean,
         }
         if self._may_pool and self.cores > 1:
