@@ -149,7 +149,7 @@ class Comparison:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if not done.stdout.strip():
             return {"failure": done.stderr.strip()[-300:]}
-        gains = json.loads(done.stdout)["configs"][0]["score"]["gains"]
+        gains = json.loads(done.stdout)["configs"][0]["numbers"]["gains"]
         latency, memory = gains["latency_ms"], gains["peak_memory_mib"]
         return {
             "latency_ratio": [1 / latency[key] for key in ("value", "high", "low")],

@@ -147,7 +147,7 @@ def check(
         str(scratch / "out"),
         "--json",
     )
-    best = next(m for m in study["members"] if m["trial"] == study["picked"])
+    best = next(m for m in study["members"] if m["evidence"]["trial"] == study["picked"])
     evidence = best["evidence"]
     feed = scratch / "feed.npz"
     # the samples on which a study compares answers
@@ -165,7 +165,7 @@ def check(
     compared = _autotune("compare", str(scratch / "out" / "best.json"), *inputs, "--json", *limit)
     if not compared["configs"]:
         raise SystemExit(f"the config of {model} fails: {compared['failures']}")
-    again = compared["configs"][0]["score"]["gains"]["latency_ms"]
+    again = compared["configs"][0]["numbers"]["gains"]["latency_ms"]
     return {
         "speedup": evidence["speedup"]["value"],
         "low": evidence["speedup"]["low"],

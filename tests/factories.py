@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser
 
-from autotune.deploy.config import Interval, Numbers
+from autotune.deploy.config import Evidence, Interval, Numbers
 from autotune.facts.model import Model
 from autotune.facts.model_facts import Dimension, Tensor
 from autotune.results.score import SMALLEST_GAIN, SMALLEST_MEMORY_GAIN, is_gain, speed_of
@@ -106,3 +106,8 @@ def make_numbers(
         "significant": is_gain(speed_of(gains)),
     }
     return Numbers(**quantities, gains=gains, **{**facts, **changes})
+
+
+def make_evidence(numbers: Numbers, trial: int = 0) -> Evidence:
+    """Returns these numbers as those of a trial that was measured on generated inputs."""
+    return Evidence(**vars(numbers), trial=trial, error_data="generated", max_error=0.05)

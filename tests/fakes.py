@@ -272,8 +272,9 @@ def build_search(
     within, limits, found = within or thread_space(), limits or Limits(), find(objectives)
     record = Record(found, limits)
     ctx = setting(within, objectives=found, limits=limits, folder=Path())
-    objective = MeasuredTrial(study, ctx, record, measurer, report, worker)
-    search = Search(study, objective, [BASELINE, *first, *portfolio(within)], clock or Clock())
+    clock = clock or Clock()
+    objective = MeasuredTrial(study, ctx, record, measurer, report, worker, clock)
+    search = Search(study, objective, [BASELINE, *first, *portfolio(within)], clock)
     if sampler is None:
         seed += len(study.get_trials(deepcopy=False))
         sampler = search.effects = EffectsSampler(

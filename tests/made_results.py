@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from factories import make_numbers
+from factories import make_evidence, make_numbers
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
@@ -34,14 +34,16 @@ def member(
     configuration = Configuration.of(values)
     gains = {"latency_ms": close(speedup), "peak_memory_mib": close(100 / memory_mib)}
     return Member(
-        trial=trial,
         configuration=configuration.to_json(),
         words=configuration.in_words(),
-        evidence=make_numbers(
-            {"latency_ms": 10 / speedup, "peak_memory_mib": memory_mib},
-            gains,
-            error=error,
-            agreement=1.0,
+        evidence=make_evidence(
+            make_numbers(
+                {"latency_ms": 10 / speedup, "peak_memory_mib": memory_mib},
+                gains,
+                error=error,
+                agreement=1.0,
+            ),
+            trial,
         ),
         admitted=admitted,
     )

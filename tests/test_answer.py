@@ -39,7 +39,7 @@ def test_what_is_not_proven_to_be_as_fast_says_so(
     result = pages.result(members=(base, replace(winner, evidence=evidence), *rest))
     headline = _answer(pages.state(result)).headline
     assert headline.startswith(f"tiny.onnx: {words}, ")
-    (written,) = (m for m in result.to_json()["members"] if m["trial"] == 1)
+    (written,) = (m for m in result.to_json()["members"] if m["evidence"]["trial"] == 1)
     assert written["evidence"]["speedup"]["low"] == low
 
 

@@ -36,10 +36,11 @@ from autotune.deploy import applying
 from autotune.deploy.application import FILE, ReplacedSession, TunedApplication
 from autotune.deploy.config import ModelFile
 from autotune.deploy.files import digest_files
-from autotune.deploy.hook import APPLY_VARIABLE, RECORD_VARIABLE
+from autotune.deploy.hook import APPLY_VARIABLE, RECORD_VARIABLE, REPORT_VARIABLE
 from autotune.deploy.passed import Call, Interface, Passed, PassedProvider, interface_of
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError, RequestError
+from autotune.errors import CannotMeasureError, ConfigError, RequestError
+from autotune.report.application import view_command
 
 APPLICATION = Path(__file__).parent / "hooked_application.py"
 
@@ -240,6 +241,26 @@ def test_each_fork_and_each_session_at_once_is_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_a_process_records_itself(tmp_path: Path) -> None:
+    """Nothing is said at the end, where Python takes sessions and modules apart."""
+    script = (
+        "import sys, autotune\n"
+        "autotune.record(sys.argv[1])\n"
+        "import numpy, onnxruntime\n"
+        "session = onnxruntime.InferenceSession(sys.argv[2])\n"
+        "session.run(None, {'x': numpy.zeros((1, 64), 'f')})\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "a.rec")]
+    command.append(str(write_model(tmp_path / "relu.onnx")))
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    recording = Recording.read(tmp_path / "a.rec")
+    assert [session.calls for session in recording.sessions] == [1]
+    assert recording.end is not None
+    assert (tmp_path / "a.rec").stat().st_mode & 0o077 == 0, "it may hold private inputs"
+
+
+@pytest.mark.process
 def test_the_room_for_inputs_is_shared_by_all_processes(tmp_path: Path) -> None:
     """Several may take of it at the same moment."""
     (tmp_path / BUDGET).write_bytes(bytes(8))
@@ -406,14 +427,22 @@ def test_a_command_as_it_is_has_no_tuned_application(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(APPLY_VARIABLE, "/app.tuned")
     assert APPLY_VARIABLE not in hooked_environment({RECORD_VARIABLE: "/app.rec"})
     applied: list[str | None] = []
+    reports = ['{"session": "relu", "reason": ""}', '{"session": "b", "reason": "other options"}']
 
     def run_once(_: object, environment: dict[str, str]) -> timing.CommandRun:
         applied.append(environment.get(APPLY_VARIABLE))
+        if file := environment.get(REPORT_VARIABLE):
+            Path(file).write_text("\n".join(reports))
         return timing.CommandRun(seconds=1.0, peak_mib=1.0, exit_code=0, output=b"")
 
     monkeypatch.setattr(timing, "run_once", run_once)
-    timing.compare_command(Path("/other.tuned"), ["true"], lambda *_: None)
+    done = timing.compare_command(Path("/other.tuned"), ["true"], lambda *_: None)
     assert set(applied) == {None, "/other.tuned"}
+    assert (done.replaced, done.kept, done.same_output) == (("relu",), ("b: other options",), None)
+    assert "answers were not compared" in str(view_command(done).blocks)
+    reports.pop(0)
+    with pytest.raises(CannotMeasureError, match=r"no session ran tuned.*b: other options"):
+        timing.compare_command(Path("/other.tuned"), ["true"], lambda *_: None)
 
 
 def test_inputs_that_are_bound_by_keywords_are_known() -> None:

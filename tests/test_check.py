@@ -20,7 +20,7 @@ from autotune.report.deploying import view_check
 def test_a_config_of_this_machine(model: Path) -> None:
     checked = check(write_config(model, make_config()))
     assert checked.valid
-    assert checked.format == "autotune/2"
+    assert checked.format == "autotune/1"
     assert checked.files == ("best.onnx",)
     assert checked.outcome == "autotune.load opens the model as tuned."
     assert checked.exit_code(strict=True) == 0
@@ -56,7 +56,7 @@ def test_a_missing_requirement(model: Path) -> None:
     """The default options are used, which no exit code of 0 may hide."""
     checked = check(write_config(model, make_config(requires=requiring("NoSuch"))))
     assert checked.valid
-    assert list(checked.lacking) == ["the NoSuch"]
+    assert list(checked.lacking) == ["the NoSuch (this ONNX Runtime was built without it)"]
     assert "default options" in checked.outcome
     assert checked.exit_code(strict=False) == 4
 

@@ -321,7 +321,7 @@ def test_a_folder_in_place_of_the_model_continues(
 
 def test_picking_what_is_no_member(made: Made) -> None:
     said = refused(made.place, "pick", "model.autotune", "--trial", "99")
-    members = ", ".join(str(member["trial"]) for member in made.result["members"])
+    members = ", ".join(str(member["evidence"]["trial"]) for member in made.result["members"])
     assert f"trial 99 is not on the front; its members are {members}" in said
 
 

@@ -37,7 +37,7 @@ def _ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 def test_check(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = _ended(capsys, "check", str(config))
     assert code == 0
-    assert "a valid config of the format autotune/2" in text
+    assert "a valid config of the format autotune/1" in text
     code, text, _ = _ended(capsys, "check", str(config), "--json")
     document = json.loads(text)
     assert code == 0

@@ -294,7 +294,7 @@ def test_a_config_is_held_to_what_it_was_tuned_for(
     """Its own error limit unless the user names one; answers are the same up to a fifth more."""
     config = write_config(save_model(tmp_path), threads=1)
     data = json.loads(config.read_text(encoding="utf-8"))
-    data["evidence"]["error"], data["max_error"] = 0.01, tuned
+    data["evidence"] |= {"error": 0.01, "max_error": tuned}
     config.write_text(json.dumps(data), encoding="utf-8")
 
     def cost(_: str, threads: int) -> Outcome:

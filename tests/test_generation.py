@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from views import words_of
 
 import autotune
-from autotune.deploy.decoder import CACHE, CROSS, STATE, LengthTimes
+from autotune.deploy.decoder import CACHE, CROSS, STATE, LengthTimes, Port, decoder_of
 from autotune.deploy.generation import Generation, generation
 from autotune.errors import CannotMeasureError, DataError, ModelError, RequestError
 from autotune.facts.feeds import load_samples
@@ -723,3 +723,23 @@ def test_generation_by_names_alone(tmp_path: Path) -> None:
     made.start = lambda *_: np.array([[1.0, np.nan]])  # type: ignore[method-assign]
     with pytest.raises(RequestError, match="NaN or infinite"):
         made.generate(_TOKENS, 6)
+
+
+def test_a_mask_of_what_an_encoder_gives_is_not_that_of_the_tokens() -> None:
+    """It is as long as the encoder's states, and the same at each step."""
+
+    def port(name: str, dtype: str, *shape: int | str) -> Port:
+        return Port(name=name, dtype=dtype, shape=shape)
+
+    ids, memory = port("ids", "int64", "b", "t"), port("memory", "float32", "b", "source", 8)
+    state, logits = port("state", "float32", "b", 2, 8), port("logits", "float32", "b", "t", 50)
+    for mask, role in (("source", None), ("t", "mask")):
+        decoder = decoder_of(
+            [ids, memory, port("mask", "bool", "b", mask), state],
+            [logits, port("state_out", "float32", "b", 2, 8)],
+            {"state": "state_out"},
+            bounds={"ids": 50},
+        )
+        assert decoder is not None
+        assert decoder.mask == role
+        assert ("mask" in decoder.others) == (role is None)

@@ -65,7 +65,7 @@ def test_no_file_of_a_study_holds_the_password(
         storage=URL,
         trials=3,
         on_progress=lambda progress: notes.append(repr(progress)),
-        seams={"storage": lambda _: open_storage(local), "lock": lambda *_, **__: nullcontext()},
+        seams={"storage": lambda *_: open_storage(local), "lock": lambda *_, **__: nullcontext()},
     )
     assert (result.folder / "best.json").exists()
     assert files_with(tmp_path, SECRET) == []

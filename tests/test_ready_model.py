@@ -345,3 +345,20 @@ def test_a_tensor_whose_values_hardly_differ_is_calibrated(tmp_path: Path) -> No
     )
     made = make(model, tmp_path, _ROWS, precision="int8_static", calibration="percentile")
     assert error_of(model, made, _ROWS) < 0.1
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_scores_beside_a_large_mask_stay_in_float(is_constant: bool, tmp_path: Path) -> None:
+    """One scale for a sum with -10,000 would leave the scores no digit."""
+    mask = np.tile(np.where(np.arange(64) % 3, 0, -1e4), (4, 1)).astype(np.float32)
+    model = onnx_model(
+        "a = MatMul(x, w) m = Add(a, mask) s = Softmax(m) y = MatMul(s, v)",
+        {"w": _MATRICES["w"], "v": _MATRICES["v"], **({"mask": mask} if is_constant else {})},
+        x="float[4,32] x" if is_constant else "float[4,32] x, float[4,64] mask",
+        y="float[4,16] y",
+    )
+    if not is_constant:
+        del model.graph.initializer[2:]
+    feeds: list[Feed] = [{**feed, **({} if is_constant else {"mask": mask})} for feed in _ROWS]
+    made = make(model, tmp_path, feeds, precision="int8_static")
+    assert error_of(model, made, feeds) < 0.1

@@ -156,6 +156,16 @@ def test_a_default_that_stays_explains_itself() -> None:
     assert "No other configuration qualified." in words_of(view_why(result()))
 
 
+def test_reasons_come_first_where_most_trials_failed() -> None:
+    """A study in which no file could be made says so, and not that nothing was better."""
+    reasons = {"ort_transformers: no pattern of a transformer was found": 9}
+    refused = replace(result(), trials=10, failed={"refused": 9}, reasons=reasons)
+    text = words_of(view_ending(refused, ""))
+    assert "the default stays, because no other configuration could be measured" in text
+    assert "9 of 10 trials failed: ort_transformers: no pattern of a transformer was found" in text
+    assert "better by more than the noise" not in text
+
+
 def test_a_default_that_was_picked_says_so() -> None:
     picked = replace(_small(), picked=0)
     first = "net.onnx: the default, as picked; the study selected trial 2."

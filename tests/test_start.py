@@ -38,7 +38,7 @@ def test_a_fragment_is_a_configuration(tmp_path: Path) -> None:
         ([1, 2], "an object of parameters"),
         ("{", "is no JSON"),
         ("[" * 100_000, "is no JSON"),
-        ({"format": "autotune/2"}, "missing"),
+        ({"format": "autotune/1"}, "missing"),
     ],
 )
 def test_what_is_no_starting_point_is_refused(tmp_path: Path, data: Any, fault: str) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from fakes import FakeMeasurer, FakeWorld, thread_cost
 from onnx import external_data_helper, numpy_helper
 
 import autotune
-from autotune.deploy.config import Numbers, TunedConfig
+from autotune.deploy.config import Evidence, TunedConfig
 from autotune.deploy.files import digest_files
 from autotune.deploy.loader import check_files
 from autotune.errors import CannotMeasureError, StorageError, StudyError
@@ -29,6 +30,7 @@ from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.measure.outcome import Failure, Fidelity
 from autotune.results.result import StudyResult, choose_member
 from autotune.results.writing import agrees, answers_check, pick_member, repair, write
+from autotune.search.trial import Limits
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -146,7 +148,9 @@ def _judged(folder: Path, error: float, metric: float | None = None) -> None:
     measurer.verdict = Fidelity(
         error=error, cosine=1.0, max_difference=error, agreement=None, metric=metric
     )
-    answers_check(measurer, StudyResult.read(folder))(folder / "best.json")
+    answers_check(measurer, StudyResult.read(folder), Limits(max_error=math.inf))(
+        folder / "best.json"
+    )
 
 
 def test_a_result_that_does_not_load_is_removed(tmp_path: Path) -> None:
@@ -187,7 +191,7 @@ def test_answers_that_differ_from_those_of_the_trial_are_refused(tmp_path: Path)
         _judged(out, 0.02, metric=0.4)
 
 
-def _rewrite(result: StudyResult, evidence: Numbers, model: Path) -> None:
+def _rewrite(result: StudyResult, evidence: Evidence, model: Path) -> None:
     """Writes the result again, its default with this evidence."""
     preparer = Preparer(describe(model), result.folder / "cache", workload=None, signature="")
     member = replace(result.best, evidence=evidence)

@@ -2,11 +2,19 @@
 
 import math
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from autotune.applications.joint import Choices, JointSearch, JointTrial
+from autotune.applications.joint import (
+    OWN_BESTS,
+    TODAY,
+    Choices,
+    JointSearch,
+    JointTrial,
+    digest,
+)
 from autotune.applications.replay import Arrangement, Played, Replays
 from autotune.applications.replies import Replayed
 from autotune.deploy.config import Interval
@@ -19,7 +27,7 @@ from autotune.results.score import (
     is_gain,
 )
 
-ROUNDS = 5
+ROUNDS, FEWEST_ROUNDS = 5, 3
 # The chance that something is selected where nothing is better: each arrangement may be lucky in
 # its time and in its peak.
 _RISK = 0.025
@@ -42,6 +50,7 @@ class Confirmed:
         cpu_s: CPU time of a replay.
         peak_mib: The most memory that the sessions added, in the largest of the processes.
         held_mib: The most that they held at the end.
+        peak_ratio: Its peak over today's of the same round, with its 95 % interval.
     """
 
     label: str
@@ -52,6 +61,7 @@ class Confirmed:
     cpu_s: float
     peak_mib: float
     held_mib: float
+    peak_ratio: Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,30 +121,71 @@ class Entrant:
 
 
 def finalists(search: JointSearch, today_peak_mib: float, limits: MemoryLimits) -> list[JointTrial]:
-    """Returns the best of the search: fastest, leanest at the peak and at the end, both together.
+    """Returns the best of the search, those first that promise most.
 
-    The fastest are those within the limits. The models' own bests come with them.
+    The fastest, the leanest at the peak, both together, the models' own bests with and without
+    spinning, and the leanest at the end. The fastest are those within the limits.
     """
     measured = [trial for trial in search.trials if trial.played is not None]
 
-    def played(trial: JointTrial) -> Played:
-        assert trial.played is not None
-        return trial.played
-
     def product(trial: JointTrial) -> float:
-        return played(trial).ratio * max(played(trial).peak_mib, 0.01 * today_peak_mib)
+        return _played(trial).ratio * max(_played(trial).peak_mib, 0.01 * today_peak_mib)
 
-    within = [trial for trial in measured if limits.keeps(played(trial))] or measured
-    near = [trial for trial in measured if played(trial).ratio <= 1.05] or measured
+    within = [trial for trial in measured if limits.keeps(_played(trial))] or measured
+    near = _near(measured)
+    fastest = sorted(within, key=lambda trial: _played(trial).ratio)
     ranked = [
-        *sorted(within, key=lambda trial: played(trial).ratio)[:2],
-        *sorted(near, key=lambda trial: played(trial).peak_mib)[:1],
-        *sorted(near, key=lambda trial: played(trial).held_mib)[:1],
+        *fastest[:1],
+        *sorted(near, key=lambda trial: _played(trial).peak_mib)[:1],
         *sorted(measured, key=product)[:1],
+        *(trial for trial in measured if trial.label in OWN_BESTS),
+        *fastest[1:2],
+        *sorted(near, key=lambda trial: _played(trial).held_mib)[:1],
     ]
-    own_best = [trial for trial in measured if trial.label == "each model's own best"]
-    unique = {id(trial): trial for trial in (*ranked, *own_best)}
-    return list(unique.values())
+    return list({id(trial): trial for trial in ranked}.values())
+
+
+def joined(search: JointSearch) -> Choices | None:
+    """Returns the point that joins the best of the search, where it was not measured itself.
+
+    Each session has the member with which all was fastest on average, threads and spinning those of
+    the fastest point, arena and memory pattern those of the leanest one that is hardly slower.
+    """
+    measured = [trial for trial in search.trials if trial.played is not None]
+    if not measured:
+        return None
+    fastest = min(measured, key=lambda trial: _played(trial).ratio)
+    leanest = min(_near(measured), key=lambda trial: _played(trial).peak_mib)
+    choices = dict(fastest.choices)
+    for part in search.parts:
+        name = f"{part.name}.member"
+        costs = {
+            label: [
+                math.log(_played(trial).ratio)
+                for trial in measured
+                if trial.choices.get(name, TODAY) == label
+            ]
+            for label in part.members
+        }
+        known = {label: sum(own) / len(own) for label, own in costs.items() if own}
+        choices[name] = min(known, key=known.__getitem__)
+        for kind in ("arena", "pattern"):
+            key = f"{part.name}.{kind}"
+            if key in leanest.choices:
+                choices[key] = leanest.choices[key]
+    key = digest(search.arrangement(choices))
+    known_points = [{}, *(trial.choices for trial in search.trials)]
+    return None if key in [digest(search.arrangement(own)) for own in known_points] else choices
+
+
+def _played(trial: JointTrial) -> Played:
+    assert trial.played is not None
+    return trial.played
+
+
+def _near(measured: Sequence[JointTrial]) -> Sequence[JointTrial]:
+    """Returns the points that are hardly slower than today's; all where none is."""
+    return [trial for trial in measured if _played(trial).ratio <= _TIE] or measured
 
 
 def confirm(
@@ -145,15 +196,21 @@ def confirm(
     *,
     rounds: int = ROUNDS,
     seed: int = 0,
+    left_s: Callable[[], float] = lambda: math.inf,
 ) -> tuple[Today, list[Confirmed]]:
     """Returns today's numbers and those of each entrant that ran in every round.
 
-    The order of a round is random: what runs after another one may find a warmer machine.
+    The order of a round is random: what runs after another one may find a warmer machine. There are
+    fewer rounds where the time ends, :data:`FEWEST_ROUNDS` at least.
     """
     today: list[Replayed] = []
     played: dict[int, list[Played]] = {number: [] for number in range(len(entrants))}
     order = random.Random(seed)
+    began_s = time.monotonic()
     for turn in range(rounds):
+        if turn >= FEWEST_ROUNDS and left_s() < (time.monotonic() - began_s) / turn:
+            rounds = turn
+            break
         today.append(measurer.renew())
         for done, number in enumerate(order.sample(range(len(entrants)), len(entrants)), start=1):
             own = measurer.measure(entrants[number].arrangement, turns)
@@ -161,27 +218,13 @@ def confirm(
                 played[number].append(own)
             on_step(turn * len(entrants) + done, rounds * len(entrants))
     seconds = sorted(item.seconds for item in today)[rounds // 2]
-    confirmed = []
-    for number, entrant in enumerate(entrants):
-        own_rounds = played[number]
-        if len(own_rounds) < rounds:
-            continue
-        ratio = mean_log_interval([item.ratio for item in own_rounds])
-        confirmed.append(
-            Confirmed(
-                label=entrant.label,
-                choices=entrant.choices,
-                words=entrant.words,
-                ratio=ratio,
-                seconds=seconds * ratio.value,
-                cpu_s=sorted(item.cpu_s for item in own_rounds)[rounds // 2],
-                peak_mib=max(item.peak_mib for item in own_rounds),
-                held_mib=max(item.held_mib for item in own_rounds),
-            )
-        )
+    confirmed = [
+        _confirmed(entrant, played[number], today)
+        for number, entrant in enumerate(entrants)
+        if len(played[number]) == rounds
+    ]
     whole = [own for own in played.values() if len(own) == rounds]
     times = Scatter.of([item.ratio for item in own] for own in whole)
-    # a small session may add nothing that can be seen
     groups: list[Sequence[Replayed | Played]] = [today, *whole]
     peaks = Scatter.of([max(1.0, item.peak_mib) for item in own] for own in groups)
     questions = max(1, 2 * len(whole))
@@ -191,10 +234,34 @@ def confirm(
         peak_mib=max(item.peak_mib for item in today),
         held_mib=max(item.held_mib for item in today),
         noise_floor=max(SMALLEST_GAIN, _luck(times.deviation / math.sqrt(rounds), questions)),
-        # the largest of five peaks over the largest of five others differs as one peak does
-        memory_noise_floor=max(SMALLEST_MEMORY_GAIN, _luck(peaks.deviation, questions)),
+        memory_noise_floor=max(
+            SMALLEST_MEMORY_GAIN, _luck(peaks.deviation * math.sqrt(2 / rounds), questions)
+        ),
     )
     return base, confirmed
+
+
+def _confirmed(entrant: Entrant, played: Sequence[Played], today: Sequence[Replayed]) -> Confirmed:
+    """Returns what an entrant comes to in all rounds."""
+    middle = len(played) // 2
+    ratio = mean_log_interval([item.ratio for item in played])
+    return Confirmed(
+        label=entrant.label,
+        choices=entrant.choices,
+        words=entrant.words,
+        ratio=ratio,
+        seconds=sorted(item.seconds for item in today)[middle] * ratio.value,
+        cpu_s=sorted(item.cpu_s for item in played)[middle],
+        peak_mib=max(item.peak_mib for item in played),
+        held_mib=max(item.held_mib for item in played),
+        # a small session may add nothing that can be seen
+        peak_ratio=mean_log_interval(
+            [
+                max(1.0, item.peak_mib) / max(1.0, its.peak_mib)
+                for item, its in zip(played, today, strict=True)
+            ]
+        ),
+    )
 
 
 def _luck(deviation: float, questions: int) -> float:
@@ -230,7 +297,7 @@ def select(
         leaner = [
             item
             for item in candidates
-            if item.ratio.value <= slowest and is_leaner(item.peak_mib, best.peak_mib)
+            if item.ratio.value <= slowest and item.peak_ratio.high < best.peak_ratio.low
         ]
         best = min(leaner, key=keys["memory"], default=best)
     return best
@@ -244,15 +311,15 @@ def improvements(
     One that keeps limits of memory which today's breaks is better as well, and where memory is
     preferred, one that is leaner at whatever speed.
     """
-    peak_mib, floor, memory_floor = today.peak_mib, today.noise_floor, today.memory_noise_floor
+    floor, memory_floor = today.noise_floor, today.memory_noise_floor
     return [
         item
         for item in confirmed
         if item.choices is not None
         and limits.keeps(item)
         and (
-            is_better(item.ratio, item.peak_mib, peak_mib, floor, memory_floor)
-            or (prefer == "memory" and is_leaner(item.peak_mib, peak_mib, memory_floor))
+            is_better(item.ratio, item.peak_ratio, floor, memory_floor)
+            or (prefer == "memory" and is_gain(factor_of(item.peak_ratio), memory_floor))
             or not limits.keeps(today)
         )
     ]
@@ -260,8 +327,7 @@ def improvements(
 
 def is_better(
     ratio: Interval,
-    peak_mib: float,
-    today_mib: float,
+    peak_ratio: Interval,
     floor: float = SMALLEST_GAIN,
     memory_floor: float = SMALLEST_MEMORY_GAIN,
 ) -> bool:
@@ -269,16 +335,10 @@ def is_better(
 
     Args:
         ratio: Its time over today's.
-        peak_mib: Its peak of memory.
-        today_mib: Today's.
+        peak_ratio: Its peak of memory over today's.
         floor: The relative difference of times that chance explains.
         memory_floor: The same of peaks.
     """
     return is_gain(factor_of(ratio), floor) or (
-        is_leaner(peak_mib, today_mib, memory_floor) and ratio.value <= 1 + MAY_LOSE
+        is_gain(factor_of(peak_ratio), memory_floor) and ratio.value <= 1 + MAY_LOSE
     )
-
-
-def is_leaner(peak_mib: float, other_mib: float, floor: float = SMALLEST_MEMORY_GAIN) -> bool:
-    """Returns whether a peak of memory is below another one by more than chance explains."""
-    return (1 + floor) * peak_mib < other_mib

@@ -8,6 +8,9 @@ from autotune.applications.confirm import PREFERENCES, MemoryLimits
 from autotune.errors import RequestError, did_you_mean
 from autotune.study.options import CommonOptions
 
+DEFAULT_TIMEOUT_S = 330.0
+"""How long a study takes that is asked for neither trials nor a time."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationOptions(CommonOptions):
@@ -77,6 +80,8 @@ class ApplicationOptions(CommonOptions):
         Raises:
             RequestError: there is one.
         """
+        if self.timeout_s is not None and self.timeout_s <= 0:
+            raise RequestError(f"--timeout must be more than 0 s, not {self.timeout_s:g} s")
         if self.trials < 1:
             raise RequestError(f"--trials must be at least 1, not {self.trials}")
         if self.preference not in PREFERENCES:

@@ -30,6 +30,8 @@ STUDIES = "studies"
 """Folder of the models' own studies, in that of the tuned application."""
 
 _SAMPLES = 32
+# Long calls are sampled: all samples take about this long together.
+_SAMPLED_S, _FEWEST_SAMPLES = 2.0, 4
 _FEWEST_TRIALS = 2
 # The defaults and today's options are the first two: a session that takes time has two more, which
 # are those of a provider and of its half precision where there is one.
@@ -95,20 +97,30 @@ class OwnStudy:
         return TunedConfig.read(folder / CONFIG), folder
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnBudget:
+    """What the study of one model may take: trials, and a time, None for no limit."""
+
+    trials: int
+    timeout_s: float | None = None
+
+
 def own_study(
     options: ApplicationOptions,
     session: RecordedSession,
     model: Model,
-    trials: int,
+    budget: OwnBudget,
     report: OnProgress,
 ) -> OwnStudy:
     """Returns the study of one model, which goes on where an earlier one ended.
+
+    It has no final comparison: its best are compared in the application, once.
 
     Args:
         options: What the application's study is asked for.
         session: The session with its shapes and inputs.
         model: Its model.
-        trials: How many configurations to measure.
+        budget: What it may take.
         report: Called as the study goes on.
 
     Raises:
@@ -118,13 +130,16 @@ def own_study(
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / f"{session.name}.inputs"
     shapes = [shape for shape in session.shapes.values() if shape.calls]
-    generated = write_samples(shapes, model, data, options.seed)
+    call_s = session.seconds / max(1, session.calls)
+    count = min(_SAMPLES, max(_FEWEST_SAMPLES, round(_SAMPLED_S / max(1e-9, call_s))))
+    generated = write_samples(shapes, model, data, options.seed, count)
     first = _today_file(session, folder)
-    report(Progress(stage="", note=f"{session.name}: its own study, {trials} trials"))
+    report(Progress(stage="", note=f"{session.name}: its own study, {budget.trials} trials"))
     result = run_study(
         StudyOptions.of(
             model.path,
-            trials=trials,
+            trials=budget.trials,
+            timeout_s=budget.timeout_s,
             data=data,
             out=folder / f"{session.name}.autotune",
             space=options.space,
@@ -138,6 +153,7 @@ def own_study(
             wait=options.wait or None,
         ),
         report,
+        compare=False,
     )
     preparer = Preparer(model, result.folder / CACHE, workload=None, signature=result.workload)
     notes = (f"{session.name}: {generated} of its samples are generated",) if generated else ()
@@ -161,7 +177,9 @@ def trials_of(sessions: Sequence[RecordedSession], trials: int) -> Mapping[str, 
     }
 
 
-def write_samples(chosen: Sequence[Shape], model: Model, folder: Path, seed: int) -> int:
+def write_samples(
+    chosen: Sequence[Shape], model: Model, folder: Path, seed: int, most: int = _SAMPLES
+) -> int:
     """Writes samples of shapes to a folder, a file each; returns how many were generated.
 
     There are as many of each shape as its calls ask for, in the order of their size, so that any
@@ -176,7 +194,7 @@ def write_samples(chosen: Sequence[Shape], model: Model, folder: Path, seed: int
         key=lambda shape: sum(int(np.prod(item.shape)) for item in shape.inputs),
     )
     ends = np.cumsum([shape.calls for shape in shapes])
-    count = min(_SAMPLES, int(ends[-1]))
+    count = min(most, int(ends[-1]))
     places = np.searchsorted(ends, (np.arange(count) + 0.5) * ends[-1] / count).tolist()
     if places[-1] < len(shapes) - 1:
         places.append(len(shapes) - 1)

@@ -89,6 +89,7 @@ class Recorder:
         self._settings: Any = None
         self._digests: Any = None
         self.is_broken = False
+        self.has_ended = False
 
     def _reset(self) -> None:
         self.token = f"{os.getpid()}-{time.monotonic_ns():x}"
@@ -98,6 +99,10 @@ class Recorder:
         self._faults: set[str] = set()
         # a signal handler or the garbage collector may come back in the middle
         self._lock = threading.RLock()
+
+    def end(self) -> None:
+        """Ends the recording: what is closed from now on is closed by the end of Python."""
+        self.has_ended = True
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -213,7 +218,9 @@ class Recorder:
             if watched is None:
                 watched = Watched({**line, "number": next(self._sessions)})
                 equal.append(watched)
-            watched.session = weakref.ref(session, guarded(lambda _: self._closed(watched)))
+            watched.session = weakref.ref(
+                session, guarded(lambda _: None if self.has_ended else self._closed(watched))
+            )
             self._introduce(watched)
         return watched
 

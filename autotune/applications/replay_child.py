@@ -10,7 +10,7 @@ from typing import Any
 from autotune.applications.replies import OpenedSessions, Replayed, Speed
 from autotune.applications.schedule import ScheduledCall
 from autotune.deploy.opening import make_run_options, opening_arguments
-from autotune.deploy.passed import interface_of
+from autotune.deploy.passed import ONLY_FETCHES, interface_of
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, load_samples
@@ -28,7 +28,9 @@ class Replayer:
 
     def __init__(self) -> None:
         self._sessions: list[Any] = []
-        self._options: list[Any] = []
+        self._specs: list[Message] = []
+        self._asked: list[Any] = []
+        self._has_pool = False
         self._calls: list[ScheduledCall] = []
         self._feeds: list[Feed] = []
         self._blocks_per_s = 0.0
@@ -50,25 +52,48 @@ class Replayer:
         gc.collect()
         memory.reset_peak()
         self._base_mib = memory.usage().resident_mib
-        if message["pool_threads"] is not None:
+        self._has_pool = message["pool_threads"] is not None
+        if self._has_pool:
             pool = onnxruntime.capi.onnxruntime_inference_collection.C
             pool.set_global_thread_pool_sizes(message["pool_threads"], 1)
         began = time.perf_counter()
-        for item in message["sessions"]:
-            config = SessionConfig.from_json(item["session"])
-            cache = Path(item["cache"]) if item["cache"] else None
-            settings, named = opening_arguments(config, cache=cache)
-            if message["pool_threads"] is not None:
-                settings.use_per_session_threads = False
-            session = onnxruntime.InferenceSession(
-                item["model"], settings, enable_fallback=0, **named
-            )
-            self._sessions.append(session)
-            self._options.append(make_run_options(config) if config.run_entries else None)
+        self._specs = message["sessions"]
+        self._sessions = [self._opened(spec) for spec in self._specs]
+        load_s = time.perf_counter() - began
+        self._asked = [self._run_options(call) for call in self._calls]
         return OpenedSessions(
-            load_s=time.perf_counter() - began,
+            load_s=load_s,
             interfaces=tuple(interface_of(session) for session in self._sessions),
         )
+
+    def _opened(self, spec: Message) -> Any:
+        """Returns a new session."""
+        cache = Path(spec["cache"]) if spec["cache"] else None
+        config = SessionConfig.from_json(spec["session"])
+        settings, named = opening_arguments(config, cache=cache)
+        if self._has_pool:
+            settings.use_per_session_threads = False
+        return onnxruntime.InferenceSession(spec["model"], settings, enable_fallback=0, **named)
+
+    def _run_options(self, call: ScheduledCall) -> Any:
+        """Returns the run options of a call: the session's own with those of the application."""
+        config = SessionConfig.from_json(self._specs[call.session]["session"])
+        if not config.run_entries and not call.run_options:
+            return None
+        chosen = make_run_options(config)
+        for name, text in call.run_options.items():
+            if name == ONLY_FETCHES:
+                chosen.only_execute_path_to_fetches = True
+            elif name not in config.run_entries:
+                chosen.add_run_config_entry(name, text)
+        return chosen
+
+    def _prepare(self) -> None:
+        """Opens what the schedule takes for open at its begin."""
+        first = {call.session: call.kind for call in reversed(self._calls)}
+        for number, session in enumerate(self._sessions):
+            if session is None and first.get(number) != "open":
+                self._sessions[number] = self._opened(self._specs[number])
 
     def replay(self, _: Message) -> Replayed:
         """Replays all calls; returns the time, and the memory that the sessions hold afterwards."""
@@ -81,6 +106,7 @@ class Replayer:
             threading.Thread(target=self._play, args=(numbers, done, faults))
             for numbers in list(own.values())[1:]
         ]
+        self._prepare()
         cpu_began, began = time.process_time(), time.perf_counter()
         for thread in others:
             thread.start()
@@ -113,8 +139,13 @@ class Replayer:
                     zlib.crc32(_BLOCK)
                 if call.pause_s:
                     time.sleep(min(call.pause_s, _LONGEST_PAUSE_S))
-                feed = dict(self._feeds[call.feed])
-                self._sessions[call.session].run(None, feed, self._options[call.session])
+                if call.kind == "run":
+                    feed = dict(self._feeds[call.feed])
+                    self._sessions[call.session].run(call.outputs, feed, self._asked[number])
+                else:
+                    self._sessions[call.session] = None
+                    if call.kind == "open":
+                        self._sessions[call.session] = self._opened(self._specs[call.session])
             except Exception as error:  # noqa: BLE001  # the parent gets the first of them
                 faults.append(error)
             if done:

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.applications.layout import LONG_NS
+from autotune.applications.layout import CLOSED, LONG_NS, OPENED
 from autotune.applications.recording import Process, RecordedSession, Shape
 from autotune.errors import DataError, RequestError
 from autotune.facts.feeds import Feed, load_samples, save_samples
@@ -25,8 +25,8 @@ _NEAR = 0.1
 _FEWEST_CALLS = 4
 _LEAST_SHARE = 0.05
 # Brief stretches are replayed more often, until the replays take about this long together.
-_REPLAYED_S = 3.0
-_MOST_TURNS = 10
+_REPLAYED_S = 2.0
+_MOST_TURNS = 4
 _MOST_CALLS = 20_000
 _FEEDS_OF_SHAPE = 3
 _LARGEST_FEEDS_BYTES = 2 << 30
@@ -51,7 +51,10 @@ class ScheduledCall:
 
     Attributes:
         session: Number of its session.
+        kind: ``run``, or ``open`` and ``close`` of a session that is opened again and again.
         feed: Number of its inputs.
+        outputs: The outputs that it asks for; None for all.
+        run_options: Entries of its run options, by name.
         thread: Number of its thread.
         after: Number of the last call of another thread that ended before it began; -1 for none.
         work_s: CPU time that the thread spent between its last call and this one.
@@ -64,6 +67,9 @@ class ScheduledCall:
     after: int
     work_s: float
     pause_s: float
+    kind: str = "run"
+    outputs: Sequence[str] | None = None
+    run_options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,11 @@ class Schedule:
     feeds: tuple[Feed, ...]
     recorded_s: float
     generated: int
+
+    @property
+    def runs(self) -> int:
+        """How many calls it makes, openings and closings left out."""
+        return sum(call.kind == "run" for call in self.calls)
 
     @property
     def turns(self) -> int:
@@ -125,9 +136,10 @@ def schedule_of(
     chosen = _fair_stretch(calls, of_name, lengths_s)
     sessions, of_session = _sessions_of(process, models)
     feeds, of_shape, generated = _feeds_of(process, models, chosen, seed)
+    steps = _steps(process, chosen, of_session, of_shape)
     return Schedule(
         sessions=sessions,
-        calls=_calls(chosen, of_session, of_shape),
+        calls=_calls(steps),
         feeds=tuple(feeds),
         recorded_s=float(chosen["ended_ns"].max() - chosen["began_ns"].min()) / 1e9,
         generated=generated,
@@ -201,17 +213,84 @@ def _shares(calls: NDArray[Any], of_session: NDArray[Any]) -> NDArray[np.float64
     return np.asarray(sums / max(1.0, times.sum()))
 
 
-def _calls(
-    chosen: NDArray[Any], of_session: NDArray[Any], of_shape: Mapping[int, Sequence[int]]
-) -> tuple[ScheduledCall, ...]:
+@dataclass(frozen=True)
+class _Step:
+    """A row of the recording that is replayed, and the call that it becomes, times left out."""
+
+    row: Any
+    call: ScheduledCall
+
+
+def _steps(
+    process: Process,
+    chosen: NDArray[Any],
+    of_session: NDArray[Any],
+    of_shape: Mapping[int, Sequence[int]],
+) -> list[_Step]:
+    """Returns what is replayed: the calls, and the openings of sessions that do not stay open."""
+    seen: dict[int, int] = {}
+    steps = []
+    for row in chosen:
+        place = int(row["shape"])
+        turn = seen[place] = seen.get(place, -1) + 1
+        feeds = of_shape[place]
+        shape = process.shapes[place][1]
+        call = ScheduledCall(
+            session=int(of_session[place]),
+            feed=feeds[turn % len(feeds)],
+            outputs=shape.outputs,
+            run_options=dict(shape.run_options),
+            thread=0,
+            after=-1,
+            work_s=0.0,
+            pause_s=0.0,
+        )
+        steps.append(_Step(row, call))
+    numbers = {process.numbers[place]: int(of_session[place]) for place in seen}
+    for row in _events(process, chosen, numbers):
+        kind = "open" if row["flags"] == OPENED else "close"
+        session = numbers[int(row["shape"])]
+        call = ScheduledCall(
+            session=session, feed=-1, thread=0, after=-1, work_s=0.0, pause_s=0.0, kind=kind
+        )
+        steps.append(_Step(row, call))
+    return sorted(steps, key=lambda step: int(step.row["began_ns"]))
+
+
+def _events(
+    process: Process, chosen: NDArray[Any], numbers: Mapping[int, int]
+) -> list[NDArray[Any]]:
+    """Returns openings and closings in a stretch, of sessions that were opened more than once.
+
+    The opening for the first call is one of them. A session that is opened once stays open: its
+    opening is no part of what the application does all the time.
+    """
+    events = process.events
+    last_ns = int(chosen["ended_ns"].max())
+    rows = []
+    for number in numbers:
+        own = events[events["shape"] == number]
+        if (own["flags"] == OPENED).sum() < 2:
+            continue
+        calls = chosen[[process.numbers[int(place)] == number for place in chosen["shape"]]]
+        first_ns = int(calls["began_ns"].min())
+        before = own[(own["flags"] == OPENED) & (own["began_ns"] < first_ns)]
+        from_ns = int(before["began_ns"][-1]) if len(before) else first_ns
+        inside = (own["began_ns"] >= from_ns) & (own["began_ns"] <= last_ns)
+        rows += list(own[inside & np.isin(own["flags"], (OPENED, CLOSED))])
+    return rows
+
+
+def _calls(steps: Sequence[_Step]) -> tuple[ScheduledCall, ...]:
+    """Returns the calls with their threads, what they wait for, and what was between them."""
     threads: dict[int, int] = {}
     last_of_thread: dict[int, int] = {}
-    seen: dict[int, int] = {}
-    ends = [int(end) for end in chosen["ended_ns"]]
+    ends = [int(step.row["ended_ns"]) for step in steps]
     by_end = sorted(range(len(ends)), key=ends.__getitem__)
     latest, ended = -1, 0
     calls = []
-    for number, row in enumerate(chosen):
+    for number, step in enumerate(steps):
+        row = step.row
         began = int(row["began_ns"])
         while ended < len(by_end) and ends[by_end[ended]] <= began:
             latest, ended = by_end[ended], ended + 1
@@ -219,24 +298,13 @@ def _calls(
         before = last_of_thread.get(own)
         work_s = pause_s = 0.0
         if before is not None:
-            earlier = chosen[before]
-            whole_ns = max(0, began - int(earlier["ended_ns"]))
+            earlier = steps[before].row
+            whole_ns = max(0, began - int(earlier["ended_ns"]) - int(row["own_ns"]))
             work_ns = _work_ns(earlier, row, whole_ns)
             work_s, pause_s = work_ns / 1e9, (whole_ns - work_ns) / 1e9
         last_of_thread[own] = number
-        shape = int(row["shape"])
-        turn = seen[shape] = seen.get(shape, -1) + 1
-        feeds = of_shape[shape]
-        calls.append(
-            ScheduledCall(
-                session=int(of_session[shape]),
-                feed=feeds[turn % len(feeds)],
-                thread=own,
-                after=latest if latest >= 0 and latest != before else -1,
-                work_s=work_s,
-                pause_s=pause_s,
-            )
-        )
+        after = latest if latest >= 0 and latest != before else -1
+        calls.append(replace(step.call, thread=own, after=after, work_s=work_s, pause_s=pause_s))
     return tuple(calls)
 
 
@@ -247,7 +315,8 @@ def _work_ns(earlier: Any, row: Any, whole_ns: int) -> int:
         lasted = int(earlier["ended_ns"]) - int(earlier["began_ns"])
         cpu_ended = int(earlier["cpu_began_ns"]) + lasted
     if cpu_ended and row["cpu_began_ns"]:
-        return min(whole_ns, max(0, int(row["cpu_began_ns"]) - cpu_ended))
+        work_ns = int(row["cpu_began_ns"]) - cpu_ended - int(row["own_ns"])
+        return min(whole_ns, max(0, work_ns))
     return whole_ns if whole_ns <= LONG_NS else 0
 
 

@@ -85,5 +85,6 @@ def start(folder: str) -> None:
         watch(module)
         patch_sessions(module, recorder)
         os.register_at_fork(after_in_child=guarded(recorder.begin_in_child))
+        atexit.register(guarded(recorder.end))
 
     when_imported(patch)

@@ -1,5 +1,6 @@
 """The study of an application: each model for itself, then all sessions together."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -10,11 +11,14 @@ from pathlib import Path
 from sqlalchemy.engine import URL
 
 from autotune.applications.confirm import (
+    FEWEST_ROUNDS,
+    ROUNDS,
     Confirmed,
     Entrant,
     Today,
     confirm,
     finalists,
+    joined,
     select,
 )
 from autotune.applications.joint import (
@@ -28,7 +32,7 @@ from autotune.applications.joint import (
     session_in_words,
 )
 from autotune.applications.options import ApplicationOptions
-from autotune.applications.own_study import OwnStudy, own_study, trials_of
+from autotune.applications.own_study import OwnBudget, OwnStudy, own_study, trials_of
 from autotune.applications.recording import Process, RecordedSession, Recording
 from autotune.applications.replay import Arrangement, Opening, ReplayMeasurer, Replays
 from autotune.applications.result import (
@@ -45,6 +49,8 @@ from autotune.applications.today import today_session
 from autotune.applications.writing import Replacement, new_folders, write_application
 from autotune.deploy.config import DataFile, TunedConfig
 from autotune.deploy.cpu import usable_cores
+from autotune.deploy.options import RUN_ENTRIES
+from autotune.deploy.passed import ONLY_FETCHES
 from autotune.deploy.session import SessionConfig
 from autotune.errors import AutotuneError, CannotMeasureError, DataError, RequestError
 from autotune.facts.model import Model, describe
@@ -58,7 +64,15 @@ TOGETHER = "together.db"
 """Optuna's study of all sessions together, in the folder of the tuned application."""
 
 _JOINT_SHARE = 0.3
-_MOST_JOINT = 60
+# The first points of the joint search, with the combinations that win most often.
+_FEWEST_JOINT, _MOST_JOINT = 4, 60
+# Shares of a limit of time: of the models' own studies, and of the end in what is left then.
+_OWN_SHARE, _CONFIRM_SHARE = 0.4, 0.55
+_FEWEST_ENTRANTS, _MOST_ENTRANTS = 2, 5
+# The rounds at the end are what is compared; within one, two replays are enough.
+_FINAL_TURNS = 2
+# For the estimate of the time: a trial of a model takes so long, and so many calls.
+_TRIAL_S, _TRIAL_CALLS = 3.0, 60
 _DEFAULTS = "ONNX Runtime's defaults"
 # A process that was forked has none of the threads that its parent's sessions started: two or more
 # for operators beside each other let it hang (microsoft/onnxruntime#9800).
@@ -84,6 +98,13 @@ class _State:
     reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     told: set[str] = field(default_factory=set)
+    began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def left_s(self) -> float:
+        """What is left of the time; infinite without a limit."""
+        limit_s = self.options.timeout_s
+        return math.inf if limit_s is None else self.began_s + limit_s - time.monotonic()
 
     def note(self, sentence: str) -> None:
         """Keeps a remark, and tells it."""
@@ -135,12 +156,16 @@ def _study(
     options = state.options
     process, schedule = _stretch(state)
     tunable = list(state.tunable)
-    joint = min(_MOST_JOINT, max(1, round(_JOINT_SHARE * options.trials)))
-    budgets = trials_of([item.session for item in tunable], options.trials - joint)
+    joint = min(_MOST_JOINT, max(_FEWEST_JOINT, round(_JOINT_SHARE * options.trials)))
+    budgets = trials_of([item.session for item in tunable], max(1, options.trials - joint))
+    words = _duration_in_words(state, schedule, budgets, joint)
+    state.report(Progress(stage="", note=words))
     for item in tunable:
         name = item.session.name
         try:
-            item.study = study(options, item.session, item.model, budgets[name], state.tell)
+            limit_s = _own_limit_s(state, item.session)
+            own = OwnBudget(trials=budgets[name], timeout_s=limit_s)
+            item.study = study(options, item.session, item.model, own, state.tell)
         except (DataError, CannotMeasureError) as error:
             _leave(state, name, str(error))
         else:
@@ -158,7 +183,7 @@ def _study(
         format=FORMAT,
         recording=str(options.recording),
         folder=str(options.folder),
-        replayed_calls=len(schedule.calls),
+        replayed_calls=schedule.runs,
         recorded_s=schedule.recorded_s,
         today=base,
         confirmed=tuple(confirmed),
@@ -205,10 +230,51 @@ def _together(
         open_storage(_place(state.options.folder)) as storage,
         closing(measure(schedule, today)) as measurer,
     ):
-        study = joint_study(storage, conditions_of(schedule, today))
-        search.run(measurer, trials, on_trial, study)
-        entrants = _entrants(search, measurer, state)
-        return confirm(measurer, entrants, on_step, schedule.turns, seed=state.options.seed)
+        study = joint_study(storage, search, conditions_of(schedule, today))
+        until_s = None if state.left_s == math.inf else (1 - _CONFIRM_SHARE) * state.left_s
+        search.run(measurer, trials, on_trial, study, until_s)
+        cost_s = (time.monotonic() - began_s) / max(1, len(search.trials))
+        most = max(
+            _FEWEST_ENTRANTS, int(min(state.left_s / (FEWEST_ROUNDS * cost_s), _MOST_ENTRANTS))
+        )
+        entrants = _entrants(search, measurer, state)[:most]
+        return confirm(
+            measurer,
+            entrants,
+            on_step,
+            min(schedule.turns, _FINAL_TURNS),
+            seed=state.options.seed,
+            left_s=lambda: state.left_s,
+        )
+
+
+def _own_limit_s(state: _State, session: RecordedSession) -> float | None:
+    """Returns how long the study of a session's model may take; None without a limit."""
+    limit_s = state.options.timeout_s
+    if limit_s is None:
+        return None
+    whole = sum(item.session.seconds for item in state.tunable) or 1.0
+    return max(1.0, _OWN_SHARE * limit_s * session.seconds / whole)
+
+
+def _duration_in_words(
+    state: _State, schedule: Schedule, budgets: Mapping[str, int], joint: int
+) -> str:
+    """Returns how long the study takes, in a sentence."""
+    limit_s = state.options.timeout_s
+    if limit_s is not None:
+        return (
+            f"this study takes about {math.ceil(limit_s / 60)} min (--timeout), and up to a minute "
+            "more for what runs at its end"
+        )
+    own_s = sum(
+        budgets[item.session.name]
+        * (_TRIAL_S + _TRIAL_CALLS * item.session.seconds / max(1, item.session.calls))
+        for item in state.tunable
+    )
+    replay_s = (2 * schedule.turns + 2) * schedule.recorded_s
+    minutes = (own_s + (joint + ROUNDS * _MOST_ENTRANTS) * replay_s) / 60
+    return f"this study takes about {math.ceil(minutes)} min; --timeout bounds it as a whole"
 
 
 def _numbers_of(trial: JointTrial) -> str:
@@ -256,8 +322,13 @@ def _check_inputs(session: RecordedSession, model: Model) -> None:
     """Refuses a session that is fed what no study of its model feeds.
 
     Raises:
-        RequestError: the application feeds an input with a default.
+        RequestError: the application feeds an input with a default, or sets run options that a
+            replay cannot.
     """
+    repeated = {*RUN_ENTRIES, ONLY_FETCHES}
+    options = {name for shape in session.shapes.values() for name in shape.run_options}
+    if unknown := sorted(options - repeated):
+        raise RequestError(f"its run options have {', '.join(unknown)}, which no replay repeats")
     names = {tensor.name for tensor in model.inputs}
     fed = {item.name for shape in session.shapes.values() for item in shape.inputs}
     if others := sorted(fed - names):
@@ -327,6 +398,12 @@ def _note_on_schedule(state: _State, process: Process, schedule: Schedule) -> No
             f"everything is measured; install {there} beside autotune and study it there"
         )
     for name, number in Counter(session.name for session in schedule.sessions).items():
+        own = next(item.session for item in state.tunable if item.session.name == name)
+        if own.is_reopened:
+            state.note(
+                f"{name} was opened {own.openings:,} times for {own.calls:,} calls; a replay opens "
+                "it as often, so the time to open it counts"
+            )
         if number > 1:
             state.note(f"{name} is replayed as {number} sessions: so many were open at one time")
     for item in state.tunable:
@@ -341,7 +418,7 @@ def _note_on_schedule(state: _State, process: Process, schedule: Schedule) -> No
         )
     whole = sum(session.calls for session in state.recording.sessions)
     state.note(
-        f"a replay makes {len(schedule.calls):,} of {whole:,} recorded calls, "
+        f"a replay makes {schedule.runs:,} of {whole:,} recorded calls, "
         f"{schedule.recorded_s:.1f} s of the application"
     )
 
@@ -387,6 +464,16 @@ def _entrants(search: JointSearch, measurer: Replays, state: _State) -> list[Ent
         )
         for number, trial in enumerate(chosen, start=1)
     ]
+    if (both := joined(search)) is not None:
+        entrants.insert(
+            1,
+            Entrant(
+                label="the best of both, joined",
+                choices=both,
+                words=choices_in_words(both, called),
+                arrangement=search.arrangement(both),
+            ),
+        )
     plain = {
         part.name: Opening(model=part.members[TODAY].model, session=SessionConfig())
         for part in search.parts

@@ -14,15 +14,27 @@ import psutil
 from autotune.applications.command import cannot_start, plain_environment, tuned_environment
 from autotune.applications.confirm import is_better
 from autotune.deploy.config import Interval
-from autotune.deploy.records import Json, to_plain
+from autotune.deploy.files import parse_json, read_bytes
+from autotune.deploy.hook import REPORT_VARIABLE
+from autotune.deploy.records import Json, Text, from_plain, to_plain
 from autotune.errors import CannotMeasureError
 from autotune.measure.statistics import mean_log_interval
+from autotune.process import scratch
 
 _POLL_S = 0.02
+_LARGEST_REPORT_BYTES = 16 << 20
 _MOST_ROUNDS = 10
 _FEWEST_ROUNDS = 3
 _BUDGET_S = 180.0
 _LONGEST_LINE, _BEFORE = 80, 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Report:
+    """What a process says of a session: no reason where it ran tuned."""
+
+    session: Text
+    reason: Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +65,11 @@ class CommandComparison:
         ratio: Time tuned over time as it is, with its 95 % interval.
         today_peak_mib: Median of the peaks as it is.
         tuned_peak_mib: The same tuned.
-        same_output: Whether every run wrote the same to stdout.
+        peak_ratio: Peak tuned over peak as it is, with its 95 % interval.
+        replaced: The sessions that ran tuned in some process of some tuned run.
+        kept: Why other recorded sessions stayed as they were, a sentence each.
+        same_output: Whether every run wrote the same to stdout; None where no run wrote anything:
+            answers were not compared.
         difference: What a tuned run wrote instead of a line that every run as it is wrote, in
             words; empty where there is no such line.
     """
@@ -64,13 +80,16 @@ class CommandComparison:
     ratio: Interval
     today_peak_mib: float
     tuned_peak_mib: float
-    same_output: bool
+    peak_ratio: Interval
+    replaced: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    same_output: bool | None = None
     difference: str = ""
 
     @property
     def is_better(self) -> bool:
         """Whether it is faster by more than the noise, or leaner and not slower."""
-        return is_better(self.ratio, self.tuned_peak_mib, self.today_peak_mib)
+        return is_better(self.ratio, self.peak_ratio)
 
     def to_json(self) -> Json:
         """Returns the comparison as JSON values."""
@@ -90,8 +109,9 @@ def compare_command(
 
     Raises:
         RequestError: the command cannot be started.
-        CannotMeasureError: it fails.
+        CannotMeasureError: it fails, or no session ran tuned, so that there is nothing to compare.
     """
+    reports: set[tuple[str, str]] = set()
     began = time.monotonic()
     plain: list[CommandRun] = []
     tuned: list[CommandRun] = []
@@ -99,9 +119,11 @@ def compare_command(
         len(plain) < _MOST_ROUNDS and time.monotonic() - began < _BUDGET_S
     ):
         # each is the first in every second round: the files that it reads are warm for the other
-        sides = [(plain, plain_environment()), (tuned, tuned_environment(folder))]
-        for runs, environment in sides if len(plain) % 2 == 0 else reversed(sides):
-            run = run_once(command, environment)
+        for runs in (plain, tuned) if len(plain) % 2 == 0 else (tuned, plain):
+            if runs is plain:
+                run = run_once(command, plain_environment())
+            else:
+                run = _run_tuned(folder, command, reports)
             if run.exit_code:
                 how = "as it is" if runs is plain else "tuned"
                 raise CannotMeasureError(
@@ -110,7 +132,8 @@ def compare_command(
                 )
             runs.append(run)
             on_step(len(plain) + len(tuned), 2 * _MOST_ROUNDS)
-    pairs = zip(tuned, plain, strict=True)
+    pairs = list(zip(tuned, plain, strict=True))
+    outputs = {run.output for run in (*plain, *tuned)}
     return CommandComparison(
         rounds=len(plain),
         today_s=statistics.median(run.seconds for run in plain),
@@ -118,9 +141,38 @@ def compare_command(
         ratio=mean_log_interval([mine.seconds / its.seconds for mine, its in pairs]),
         today_peak_mib=statistics.median(run.peak_mib for run in plain),
         tuned_peak_mib=statistics.median(run.peak_mib for run in tuned),
-        same_output=len({run.output for run in (*plain, *tuned)}) == 1,
+        peak_ratio=mean_log_interval(
+            [max(1.0, mine.peak_mib) / max(1.0, its.peak_mib) for mine, its in pairs]
+        ),
+        replaced=tuple(sorted({name for name, reason in reports if not reason})),
+        kept=tuple(sorted(f"{name}: {reason}" for name, reason in reports if reason)),
+        same_output=None if outputs == {b""} else len(outputs) == 1,
         difference=difference([run.output for run in plain], [run.output for run in tuned]),
     )
+
+
+def _run_tuned(folder: Path, command: Sequence[str], reports: set[tuple[str, str]]) -> CommandRun:
+    """Returns a run with the sessions of a tuned application; its processes report what they did.
+
+    Raises:
+        CannotMeasureError: no session ran tuned.
+    """
+    with tempfile.TemporaryDirectory(dir=scratch.root()) as place:
+        file = Path(place) / "sessions.jsonl"
+        file.touch()
+        environment = {**tuned_environment(folder), REPORT_VARIABLE: str(file)}
+        run = run_once(command, environment)
+        for line in read_bytes(file, _LARGEST_REPORT_BYTES).splitlines():
+            said = from_plain(_Report, parse_json(line.decode()))
+            reports.add((said.session, said.reason))
+    if run.exit_code == 0 and not any(not reason for _, reason in reports):
+        reasons = "; ".join(sorted(f"{name}: {reason}" for name, reason in reports))
+        why = reasons or "the command opened none of the sessions that were recorded"
+        raise CannotMeasureError(
+            f"no session ran tuned, so there is nothing to compare: {why}; record and study the "
+            "command that you compare"
+        )
+    return run
 
 
 def difference(plain: Sequence[bytes], tuned: Sequence[bytes]) -> str:
@@ -148,7 +200,9 @@ def run_once(command: Sequence[str], environment: Mapping[str, str]) -> CommandR
     with tempfile.TemporaryFile() as output:
         began = time.perf_counter()
         try:
-            process = subprocess.Popen(list(command), env=dict(environment), stdout=output)
+            process = subprocess.Popen(
+                list(command), env=dict(environment), stdout=output, close_fds=False
+            )
         except OSError as error:
             raise cannot_start(command, error) from None
         peaks: dict[int, float] = {}

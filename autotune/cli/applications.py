@@ -4,7 +4,7 @@ Commands import what they need when they run, so that ``--help`` and refusals co
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -143,7 +143,7 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
         given: The options of ``study``, None for those that were left out.
     """
     with signals_later():
-        from autotune.applications.options import ApplicationOptions
+        from autotune.applications.options import DEFAULT_TIMEOUT_S, ApplicationOptions
         from autotune.applications.study import study_application
         from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
         from autotune.cli.progress import StudyProgress
@@ -163,9 +163,11 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
     known = {item.name for item in fields(ApplicationOptions)} - {"recording"}
     if others := sorted(chosen.keys() - known):
         raise RequestError(
-            f"the study of a recording, which brings its own models, inputs and calls, takes no "
-            f"{', '.join(others)}; its options are {', '.join(sorted(known))}"
+            "the study of a recording, which brings its own models, inputs and calls, takes no "
+            f"{_as_typed(others)}; its options are {_as_typed(sorted(known))}"
         )
+    if "trials" not in chosen:
+        chosen.setdefault("timeout_s", DEFAULT_TIMEOUT_S)
     if "providers" in chosen:
         chosen["providers"] = tuple(chosen["providers"])
     options = ApplicationOptions(recording=recording, **chosen)
@@ -184,6 +186,12 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
     present(view_application(result, "" if problem else PAGE), as_json=as_json)
     if problem:
         messages().print(problem, soft_wrap=True)
+
+
+def _as_typed(names: Sequence[str]) -> str:
+    """Returns options by the words that the command line has for them."""
+    words = [name.removesuffix("_s").removesuffix("_mib").replace("_", "-") for name in names]
+    return ", ".join(f"--{word}" for word in words)
 
 
 def is_tuned_application(what: str) -> bool:

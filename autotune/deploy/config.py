@@ -1,6 +1,6 @@
 """The tuned config: what `autotune study` writes and an application loads.
 
-A frozen record that goes to JSON and back through a closed schema (``autotune/2``). A config is
+A frozen record that goes to JSON and back through a closed schema (``autotune/1``). A config is
 data: it names one model file beside it, options from :mod:`autotune.deploy.options`, and nothing
 else. It cannot name a path outside its folder, a library, or a file to write. Standard library
 only.
@@ -132,7 +132,7 @@ class Serving:
 CONFIG = "best.json"
 """Name of the config in the folder of a study."""
 
-FORMAT = "autotune/2"
+FORMAT = "autotune/1"
 """Name of the format; a new field is a new format."""
 
 OPTIONAL = ("serving",)
@@ -318,6 +318,21 @@ class Numbers:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evidence(Numbers):
+    """The numbers of one trial of a study, and what they rest on.
+
+    Attributes:
+        trial: The number of the trial.
+        error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
+        max_error: The limit of the error when it was tuned; None where there was none.
+    """
+
+    trial: Whole
+    error_data: str
+    max_error: Positive | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RequiredRuntime:
     """The distribution of ONNX Runtime that a config was measured with, and its version."""
 
@@ -377,9 +392,6 @@ class TunedConfig:
     Attributes:
         evidence: What was measured of it on the machine that tuned it.
         baseline: The same of the untouched model under a fresh ``SessionOptions()``.
-        error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
-        max_error: The limit of the error when it was tuned; None where there was none.
-        trial: Number of its trial in the study.
         configuration: The same as `model.steps` and `session` in autotune's own parameters, for a
             search that starts from here. Loading ignores it.
         serving: How it was called; None where one caller was. Loading ignores it: the application
@@ -388,11 +400,8 @@ class TunedConfig:
 
     model: ModelFile
     session: SessionConfig
-    evidence: Numbers
-    baseline: Numbers
-    error_data: str
-    max_error: Positive | None
-    trial: Whole
+    evidence: Evidence
+    baseline: Evidence
     requires: Requires
     environment: Environment
     configuration: Mapping[str, Value]
@@ -416,11 +425,8 @@ class TunedConfig:
             return cls(
                 model=from_plain(ModelFile, given["model"], "model"),
                 session=SessionConfig.from_json(given["session"]),
-                evidence=from_plain(Numbers, given["evidence"], "evidence"),
-                baseline=from_plain(Numbers, given["baseline"], "baseline"),
-                error_data=read(str, given["error_data"], "error_data"),
-                max_error=read(Positive | None, given["max_error"], "max_error"),
-                trial=read(Whole, given["trial"], "trial"),
+                evidence=from_plain(Evidence, given["evidence"], "evidence"),
+                baseline=from_plain(Evidence, given["baseline"], "baseline"),
                 requires=from_plain(Requires, given["requires"], "requires"),
                 environment=from_plain(Environment, given["environment"], "environment"),
                 configuration=read(Mapping[str, Value], given["configuration"], "configuration"),

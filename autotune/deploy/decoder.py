@@ -227,6 +227,8 @@ def decoder_of(
     tokens = ports[tokens_name] if tokens_name else _tokens(free, bounds or {})
     logits = _logits([port for port in outputs if port.name not in pairs.values()])
     branch = _named(free, lambda p: p.dtype == "bool" and len(p.shape) <= 1)
+    # a mask of what an encoder gives is no mask of the tokens, and has the same at each step
+    encoded = {p.shape[1] for p in free if len(p.shape) == 3 and isinstance(p.shape[1], str)}
     positions = _named(
         free,
         lambda p: "position" in p.name.lower() and "int" in p.dtype and len(p.shape) in (1, 2),
@@ -234,7 +236,10 @@ def decoder_of(
     mask = _named(
         free,
         lambda p: (
-            "mask" in p.name.lower() and "encoder" not in p.name.lower() and len(p.shape) == 2
+            "mask" in p.name.lower()
+            and "encoder" not in p.name.lower()
+            and len(p.shape) == 2
+            and p.shape[1] not in encoded
         ),
     )
     roles = {port.name for port in (tokens, mask, positions, branch) if port}

@@ -51,6 +51,9 @@ _MATRIX_PRODUCTS = OPERATOR_GROUPS["matmul"].types
 _MATRIX_RANK = 2
 # A part whose range is so much smaller than another one's keeps fewer than four bits of eight.
 _UNEQUAL = 16.0
+# Beside a summand so much larger another one is less than a step of eight bits.
+_MASKING = 256.0
+_SUMS = frozenset({"Add", "Sub", "Where"})
 # Larger constants that nodes share are tables, and a copy of one takes memory.
 _MOST_COPIED = 1 << 16
 
@@ -159,7 +162,7 @@ def _unfit(model: onnx.ModelProto, ranges: Ranges, how: StaticOptions) -> list[s
     return [
         *foreign_nodes(model),
         *_nodes_without_range(model, ranges),
-        *_unequal_joins(model, ranges),
+        *unequal_joins(model, ranges),
         *(_stacked_products(model) if how.per_channel else []),
     ]
 
@@ -198,7 +201,8 @@ def _nodes_without_range(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
 
     Such are the sums with a mask of minus infinity. And where a tensor had one value alone in all
     samples, its range says nothing of other samples: what a mask without padding adds is 0, and
-    rounded to that range it hides no padding. What has one value for every input keeps it.
+    rounded to that range it hides no padding. What has one value for every input keeps it. Of the
+    sum of numbers and a mask of -10,000 one scale would hold the mask alone.
     """
     proven = proven_constants(model.graph)
     endless = {
@@ -206,11 +210,18 @@ def _nodes_without_range(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
         for name, (_, low, high) in ranges.items()
         if not _are_finite(low, high) or (np.array_equal(low, high) and name not in proven)
     }
-    endless |= {
-        item.name
-        for item in model.graph.initializer
-        if item.data_type == onnx.TensorProto.FLOAT and not _are_finite(numpy_helper.to_array(item))
-    }
+    sizes = _sizes(ranges)
+    for item in model.graph.initializer:
+        if item.data_type == onnx.TensorProto.FLOAT:
+            values = numpy_helper.to_array(item)
+            if not _are_finite(values):
+                endless.add(item.name)
+            else:
+                sizes[item.name] = float(np.abs(values).max(initial=0.0))
+    for node in model.graph.node:
+        given = [sizes[name] for name in node.input if sizes.get(name)]
+        if operator_of(node) in _SUMS and len(given) > 1 and max(given) > _MASKING * min(given):
+            endless.update(node.output)
     return [
         node.name
         for node in model.graph.node
@@ -228,19 +239,14 @@ def foreign_nodes(model: onnx.ModelProto) -> list[str]:
     ]
 
 
-def _unequal_joins(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
+def unequal_joins(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
     """Returns the names of the nodes that join parts of very unequal ranges into outputs.
 
     A detector joins boxes in pixels with scores up to 1: eight bits for both leave the scores no
     digit. What follows such a Concat up to the outputs takes floats as well. Where a product takes
     the joined tensor, it is one of features, whose parts a product weighs.
     """
-    graph = model.graph
-    sizes = {
-        name: max(abs(float(np.min(low))), abs(float(np.max(high))))
-        for name, (_, low, high) in ranges.items()
-        if _are_finite(low, high)
-    }
+    graph, sizes = model.graph, _sizes(ranges)
     takers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:
         for name in taken_by(node):
@@ -262,6 +268,15 @@ def _unequal_joins(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
         if PRODUCTS.isdisjoint(map(operator_of, tail.values())):
             apart.update(dict.fromkeys(tail))
     return list(apart)
+
+
+def _sizes(ranges: Ranges) -> dict[str, float]:
+    """Returns the largest absolute value of each tensor with a finite range."""
+    return {
+        name: max(abs(float(np.min(low))), abs(float(np.max(high))))
+        for name, (_, low, high) in ranges.items()
+        if _are_finite(low, high)
+    }
 
 
 def _are_finite(*values: Any) -> bool:

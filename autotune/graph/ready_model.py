@@ -22,7 +22,7 @@ from autotune.graph import sensitivity
 from autotune.graph.dead_products import fold_dead_products
 from autotune.graph.distance import open_exactly, output_distance
 from autotune.graph.entries import UnfitModelError
-from autotune.graph.model_file import LARGEST_PROTO_BYTES, size_with_data, write_optimised
+from autotune.graph.model_file import LARGEST_PROTO_BYTES, refill, size_with_data, write_optimised
 
 # The first opset with a scale for each channel, and with QDQ around most operators.
 _QDQ_OPSET = 13
@@ -163,7 +163,7 @@ def _flatten_hardmax(graph: onnx.GraphProto) -> None:
                 helper.make_node("Hardmax", [f"{y}_autotune_flat"], [f"{y}_autotune_max"], axis=1),
                 helper.make_node("Reshape", [f"{y}_autotune_max", f"{y}_autotune_sizes"], [y]),
             ]
-        _refill_nodes(inner, written)
+        refill(inner.node, written)
 
 
 def _set(node: onnx.NodeProto, name: str, value: str) -> None:
@@ -220,7 +220,7 @@ def _make_gemms_plain(graph: onnx.GraphProto) -> None:
             _drop_attribute(node, "beta")
         else:
             written += _bias_apart(graph, node, beta)
-    _refill_nodes(graph, written)
+    refill(graph.node, written)
 
 
 def _bias_apart(graph: onnx.GraphProto, node: onnx.NodeProto, beta: float) -> list[onnx.NodeProto]:
@@ -271,7 +271,7 @@ def _part_outputs(graph: onnx.GraphProto) -> None:
         maker = makers[name]
         maker.output[:] = [inner if item == name else item for item in maker.output]
         copies.append(helper.make_node("Identity", [inner], [name], f"{maker.name}_{name}_copy"))
-    _refill_nodes(graph, [*graph.node, *copies])
+    refill(graph.node, [*graph.node, *copies])
 
 
 def _give_neutral_names(model: onnx.ModelProto) -> None:
@@ -301,12 +301,6 @@ def _rename(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
         for node in graph.node:
             node.input[:] = [names.get(name, name) for name in node.input]
             node.output[:] = [names.get(name, name) for name in node.output]
-
-
-def _refill_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
 
 
 def _add_types(model: onnx.ModelProto) -> None:

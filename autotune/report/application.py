@@ -27,7 +27,7 @@ def view_recording(recording: Recording) -> View:
     }
     blocks: list[Block] = [*_heading(recording)]
     if recording.sessions:
-        blocks += [_table(recording), BLANK, *_inputs(recording)]
+        blocks += [_table(recording), BLANK, *_reopened(recording), *_inputs(recording)]
         blocks += lines(f"Next: autotune study {recording.folder}", tone="hint")
     return View(blocks=blocks, data=data)
 
@@ -55,12 +55,12 @@ def _heading(recording: Recording) -> list[Line]:
 
 
 def _table(recording: Recording) -> Table:
-    headings = ("session", "opened with", "open", "calls", "shapes", "ms a call", "share of time")
+    headings = ("session", "opened with", "opened", "calls", "shapes", "ms a call", "share of time")
     rows = [
         (
             session.name,
             options_in_words(session.opened.passed),
-            str(session.count),
+            f"{max(session.count, session.openings):,}",
             f"{session.calls:,}",
             str(len(session.shapes)),
             latency(1e3 * session.seconds / session.calls) if session.calls else "-",
@@ -69,6 +69,19 @@ def _table(recording: Recording) -> Table:
         for session in recording.sessions
     ]
     return Table(headings=headings, rows=rows, words=(0, 1))
+
+
+def _reopened(recording: Recording) -> list[Line]:
+    """Returns which sessions are opened again and again, and what that takes."""
+    return lines(
+        *(
+            f"{session.name} was opened {session.openings:,} times, which took "
+            f"{percent(session.opening_s / max(1e-9, session.opening_s + session.seconds))} of its "
+            "time; one that stays open takes none."
+            for session in recording.sessions
+            if session.is_reopened
+        )
+    )
 
 
 def _inputs(recording: Recording) -> Sequence[Line]:
@@ -109,6 +122,7 @@ def _session_data(session: RecordedSession, recording: Recording) -> dict[str, o
         "sha256": session.opened.sha256,
         "passed": to_plain(session.opened.passed),
         "open": session.count,
+        "openings": session.openings,
         "calls": session.calls,
         "seconds": session.seconds,
         "share": session.seconds / recording.wall_s if recording.wall_s else None,
@@ -262,7 +276,9 @@ def view_command(comparison: CommandComparison) -> View:
         ),
     ]
     better = "" if comparison.is_better else "It is not better by more than the noise. "
-    if comparison.same_output:
+    if comparison.same_output is None:
+        output = "The command writes nothing to stdout: its answers were not compared."
+    elif comparison.same_output:
         output = "Every run wrote the same to stdout."
     elif comparison.difference:
         output = f"Tuned, it writes something else to stdout: {comparison.difference}."
@@ -272,6 +288,10 @@ def view_command(comparison: CommandComparison) -> View:
         Table(headings=("command", "seconds", "of today", "interval", "peak MiB"), rows=rows),
         BLANK,
         *lines(f"{better}{comparison.rounds} runs of each in turns."),
+        *lines(
+            f"Ran tuned: {', '.join(comparison.replaced)}.",
+            *(f"Stayed as it is: {reason}." for reason in comparison.kept),
+        ),
         *lines(output, tone="warning" if comparison.difference else ""),
     ]
     return View(blocks=blocks, data=comparison.to_json())

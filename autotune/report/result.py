@@ -188,12 +188,17 @@ def _default_stays(result: StudyResult) -> str:
     keys = ("max_memory_mib", "max_held_memory_mib", "max_latency_ms", "max_p99_ms")
     limited = any(result.limits.get(key) is not None for key in keys)
     others = [m for m in (*result.members, *result.others) if m is not result.baseline]
-    reason = (
-        "no other configuration keeps the limits"
-        if limited and not any(m.admitted for m in others)
-        else "no other configuration is better by more than the noise"
-    )
+    failed = sum(result.failed.values())
+    if failed and failed >= result.trials - 1:
+        reason = "no other configuration could be measured"
+    elif limited and not any(m.admitted for m in others):
+        reason = "no other configuration keeps the limits"
+    else:
+        reason = "no other configuration is better by more than the noise"
     sentences = [f"{result.model.name}: the default stays, because {reason}."]
+    if 2 * failed >= result.trials:  # what was measured is not what the study was about
+        reasons = (f"{text} ({count})" for text, count in result.reasons.items())
+        sentences.append(f"{failed} of {result.trials} trials failed: {'; '.join(reasons)}.")
     if not result.best.admitted:
         sentences.append(_broken_limit(result))
     if result.clients > 1:

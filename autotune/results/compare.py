@@ -64,7 +64,7 @@ class Tuned:
             error=then.error,
             was_better=then.significant or is_leaner(then),
             as_fast=now.speedup.high >= then.speedup.value,
-            same_answers=now.error <= most if config.error_data == error_data else None,
+            same_answers=now.error <= most if config.evidence.error_data == error_data else None,
         )
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import CONFIG, Environment, Numbers
+from autotune.deploy.config import CONFIG, Environment, Evidence
 from autotune.deploy.files import is_file, read_bytes, read_json
 from autotune.deploy.options import Value
-from autotune.deploy.records import PositiveWhole, Whole, body, from_plain, to_plain
+from autotune.deploy.records import PositiveWhole, body, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
 from autotune.facts.batches import Batching
 from autotune.measure.judging import Judgement
@@ -22,7 +22,7 @@ from autotune.search.objective import check_preference, find
 from autotune.search.trial import Limits, latency_limit
 from autotune.space.configuration import Configuration
 
-FORMAT = "autotune-front/2"
+FORMAT = "autotune-front/1"
 FRONT = "front.json"
 NEW_FRONT = "front.new.json"
 """The front of a config that takes the place of the old one at this moment."""
@@ -41,7 +41,6 @@ class Member:
     """One configuration with its evidence: the baseline, or a member of the front.
 
     Attributes:
-        trial: The number of its trial.
         configuration: What differs from the default, by parameter.
         words: The same in words.
         evidence: What was measured of it beside the default.
@@ -50,12 +49,16 @@ class Member:
             in this environment.
     """
 
-    trial: Whole
     configuration: Mapping[str, Value]
     words: str
-    evidence: Numbers
+    evidence: Evidence
     admitted: bool
     files_sha256: str | None = None
+
+    @property
+    def trial(self) -> int:
+        """The number of its trial."""
+        return self.evidence.trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,6 @@ class StudyResult:
     Attributes:
         model: The absolute path of the model's file.
         model_sha256: Digest of the model, external data included.
-        error_data: ``"user"`` or ``"generated"``: the inputs on which errors were measured.
         picked: Number of the trial that ``best.json`` holds.
         prefer: The word of what decided between the members.
         limits: Limits that members had to keep, by name; None means no limit.
@@ -90,6 +92,7 @@ class StudyResult:
             before it and are beyond a limit; empty where there are few samples.
         batching: The batch sizes; None where each run has one sample.
         pairs: What the user names that a decoder feeds back, by the names of the inputs.
+        reasons: Why trials failed, each sentence with their number, the most common ones.
         breaking: ONNX Runtime's own optimisations that break the model; all members do without.
         config_sha256: Digest of the ``best.json`` that belongs to it; empty where none is written.
     """
@@ -99,7 +102,6 @@ class StudyResult:
     model: Path
     model_sha256: str
     workload: str
-    error_data: str
     picked: int
     objectives: tuple[str, ...]
     prefer: str
@@ -125,8 +127,14 @@ class StudyResult:
     clients: PositiveWhole
     pairs: Mapping[str, str] = field(default_factory=dict)
     breaking: tuple[str, ...] = ()
+    reasons: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     config_sha256: str = ""
+
+    @property
+    def error_data(self) -> str:
+        """``"user"`` or ``"generated"``: the inputs on which errors were measured."""
+        return self.baseline.evidence.error_data
 
     @property
     def baseline(self) -> Member:

@@ -106,7 +106,7 @@ def subject_of(path: Path) -> Subject:
 
 def error_limit(config: TunedConfig) -> float:
     """Returns the error limit that a config was tuned for; infinite where it had none."""
-    return config.max_error or math.inf
+    return config.evidence.max_error or math.inf
 
 
 def _site_of(config: TunedConfig) -> Path | None:

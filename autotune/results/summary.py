@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import Evidence, Interval
 from autotune.measure.judging import Judgement
 from autotune.measure.outcome import Failure
 from autotune.results.final_comparison import Finalist
@@ -46,6 +46,10 @@ class Conclusion:
     complete: bool = True
 
 
+# A summary quotes so many reasons of failures.
+_MOST_REASONS = 3
+
+
 def summarise(
     setting: Context,
     trials: Sequence[Trial],
@@ -56,7 +60,8 @@ def summarise(
     pairs: Mapping[str, str],
 ) -> StudyResult:
     """Returns the result of a study."""
-    failures = Counter(t.outcome.kind for t in trials if isinstance(t.outcome, Failure))
+    failed = [t.outcome for t in trials if isinstance(t.outcome, Failure)]
+    failures = Counter(failure.kind for failure in failed)
     measurements = [m for trial in trials if (m := trial.measurement) is not None]
     first = setting.objectives[0]
     baseline, *front = (_member(setting, finalist) for finalist in conclusion.members)
@@ -66,7 +71,6 @@ def summarise(
         model=setting.model.path.absolute(),
         model_sha256=setting.model.sha256,
         workload=setting.workload.signature(),
-        error_data=setting.workload.source,
         picked=conclusion.picked.trial.number,
         objectives=tuple(objective.name for objective in setting.objectives),
         prefer=setting.prefer,
@@ -93,6 +97,7 @@ def summarise(
         clients=setting.clients,
         pairs=pairs,
         breaking=setting.model.breaking,
+        reasons=dict(Counter(failure.message for failure in failed).most_common(_MOST_REASONS)),
     )
 
 
@@ -136,13 +141,18 @@ def _member(setting: Context, finalist: Finalist) -> Member:
     measured = finalist.measurements[-1:] or [finalist.trial.measurement]
     return Member(
         files_sha256=measured[0].files_sha256 if measured[0] else None,
-        trial=finalist.trial.number,
         configuration=configuration.to_json(),
         words=configuration.in_words(),
         admitted=setting.limits.admit(own.promised, own.error, own.drop),
         # one pair of rounds with a number gives an interval without an end, which says nothing
-        evidence=replace(
-            own, gains={n: gain for n, gain in own.gains.items() if math.isfinite(gain.high)}
+        evidence=Evidence(
+            **{
+                **vars(own),
+                "gains": {n: gain for n, gain in own.gains.items() if math.isfinite(gain.high)},
+            },
+            trial=finalist.trial.number,
+            error_data=setting.workload.source,
+            max_error=plain_limits(setting.limits)["max_error"],
         ),
     )
 

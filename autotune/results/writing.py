@@ -45,6 +45,7 @@ from autotune.measure.outcome import Failure, Fidelity, Measurer
 from autotune.process.durable import part_of, replacing, sync_folder, write_json
 from autotune.results.result import FRONT, LARGEST_BYTES, NEW_FRONT, Member, StudyResult
 from autotune.search.finalists import EXACT_ERROR
+from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration
 from autotune.space.session import SESSIONS, session_config
 
@@ -136,7 +137,7 @@ def _following(result: StudyResult) -> StudyResult:
     try:
         digest = digest_files([path])
         config = TunedConfig.read(path)
-        member = result.member(config.trial)
+        member = result.member(config.evidence.trial)
     except (OSError, ConfigError, StudyError):
         return result
     is_own = config.model.source_sha256 == result.model_sha256
@@ -262,7 +263,7 @@ def _write_model(prepared: PreparedModel, result: StudyResult) -> ModelFile:
     )
 
 
-def answers_check(measurer: Measurer, result: StudyResult) -> Check:
+def answers_check(measurer: Measurer, result: StudyResult, limits: Limits) -> Check:
     """Returns a check that a fresh process loads a config, and that its answers are the trial's."""
     evidence = result.best.evidence
 
@@ -270,7 +271,7 @@ def answers_check(measurer: Measurer, result: StudyResult) -> Check:
         outcome = measurer.answers_of(config)
         if isinstance(outcome, Failure):
             reason = outcome.message
-        elif _as_measured(outcome, evidence):
+        elif _as_measured(outcome, evidence, limits):
             return outcome
         else:
             reason = f"it has {_words(outcome)}, and trial {result.picked} had {_words(evidence)}"
@@ -282,8 +283,14 @@ def answers_check(measurer: Measurer, result: StudyResult) -> Check:
     return check
 
 
-def _as_measured(fidelity: Fidelity, evidence: Numbers) -> bool:
-    """Returns whether answers are as right as when they were measured."""
+def _as_measured(fidelity: Fidelity, evidence: Numbers, limits: Limits) -> bool:
+    """Returns whether answers are as right as when they were measured.
+
+    Those that kept the limits keep them again; the default may be written although it breaks them.
+    """
+    kept = limits.admit_answers(evidence.error, evidence.drop)
+    if kept and not limits.admit_answers(fidelity.error, fidelity.drop):
+        return False
     worse = (evidence.metric or 0.0) - (fidelity.metric or 0.0)
     most = largest_again(evidence.error, evidence.coverage)
     return fidelity.error <= most and worse <= EXACT_ERROR
@@ -312,9 +319,6 @@ def tuned_config(
         session=session,
         evidence=member.evidence,
         baseline=result.baseline.evidence,
-        error_data=result.error_data,
-        max_error=result.limits["max_error"],
-        trial=member.trial,
         requires=requires,
         environment=environment,
         configuration=member.configuration,

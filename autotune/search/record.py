@@ -17,7 +17,7 @@ from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
 
 WORKER = "worker"
-"""User attribute of a trial in a shared study: which worker measured it."""
+"""User attribute of a trial in a shared study: which worker measures it."""
 
 # A configuration that three workers died of is not measured a fourth time.
 _MOST_RETRIES = 2
@@ -44,7 +44,9 @@ class Record:
         measured: The same by their configurations.
         equal: Duplicates: configurations with the other one that opens the same session.
         waiting: The configurations that are enqueued.
-        claimed: The configurations that other workers measure now, by the numbers of their trials.
+        claimed: The configurations that other workers measure now, by the numbers of their trials;
+            None where one is still being chosen.
+        begun: The numbers of those of them that have begun to measure.
         exhausted: Configurations that too many workers died of.
         lost: Running trials that nobody measures any more.
         gone: The runtimes that are no longer there.
@@ -62,7 +64,8 @@ class Record:
         self.measured: dict[Configuration, Trial] = {}
         self.equal: dict[Configuration, Configuration] = {}
         self.waiting: set[Configuration] = set()
-        self.claimed: dict[int, Configuration] = {}
+        self.claimed: dict[int, Configuration | None] = {}
+        self.begun: set[int] = set()
         self.exhausted: set[Configuration] = set()
         self.lost: list[FrozenTrial] = []
         self.gone: set[str] = set()
@@ -83,6 +86,7 @@ class Record:
             running: The number of this worker's own running trial.
         """
         self.waiting, self.claimed, self.lost = set(), {}, []
+        self.begun = set()
         for frozen in study.get_trials(deepcopy=False):
             if frozen.state in DONE:
                 if frozen.number not in self._read:
@@ -177,14 +181,17 @@ class Record:
 
     def _sort_in(self, frozen: FrozenTrial) -> None:
         configuration = configuration_of(frozen)
-        if frozen.state == TrialState.RUNNING and self._is_lost(frozen):
-            self.lost.append(frozen)
+        if frozen.state == TrialState.RUNNING:
+            if self._is_lost(frozen):
+                self.lost.append(frozen)
+            else:
+                self.claimed[frozen.number] = configuration
+                if WORKER in frozen.user_attrs:
+                    self.begun.add(frozen.number)
         elif configuration is None:
             return
         elif frozen.state == TrialState.WAITING:
             self.waiting.add(configuration)
-        elif frozen.state == TrialState.RUNNING:
-            self.claimed[frozen.number] = configuration
         elif len(RetryHeartbeatStaleTrialCallback.retry_history(frozen)) >= _MOST_RETRIES:
             self.exhausted.add(configuration)
 

@@ -143,5 +143,5 @@ class Finish:
         return self._write(result)
 
     def _write(self, result: StudyResult) -> StudyResult:
-        check = answers_check(self.search.measurer, result)
+        check = answers_check(self.search.measurer, result, self.ctx.limits)
         return write(result, self.preparer, check)

@@ -85,7 +85,8 @@ class Search:
             CannotMeasureError: the default fails.
             StorageError: the disk is full, or the database is away for long.
         """
-        self._budget, self._timeout_s = budget, timeout_s
+        self._budget = self.objective.budget = budget
+        self._timeout_s = timeout_s
         self._enqueue_start()
         self._began_s, self._before = self.clock.monotonic(), len(self.trials)
         self._progress(self.study)

@@ -30,10 +30,14 @@ from autotune.search.optuna_trials import (
 )
 from autotune.search.record import WORKER, Record
 from autotune.space.configuration import BASELINE, Configuration
+from autotune.storage.database import Clock
 from autotune.study.progress import OnProgress, Progress
 
 # After so many trials in a row on a noisy machine, trials hardly wait for a quiet one.
 _NOISY_TRIALS = 5
+# How often, and how many times, a worker looks whether another one gives way.
+_LOOK_S = 0.25
+_MOST_LOOKS = 40
 # Room for a trial with its raw run times, and for what the end of a study writes.
 _LEAST_FREE_BYTES = 8 << 20
 
@@ -45,6 +49,7 @@ class MeasuredTrial:
     Attributes:
         names: The parameters' names in Optuna's study.
         worker: The name of this worker in a shared study; empty where it is the only one.
+        budget: How many trials the study may have in all.
         repeated: How many trials in a row needed no measurement.
         was_released: Whether another worker took this one for dead, and ended its trial.
     """
@@ -55,6 +60,8 @@ class MeasuredTrial:
     measurer: Measurer
     report: OnProgress
     worker: str = ""
+    clock: Clock = field(default_factory=Clock)
+    budget: int = field(default=0, init=False)
     repeated: int = field(default=0, init=False)
     was_released: bool = field(default=False, init=False)
     names: Mapping[str, str] = field(init=False)
@@ -90,18 +97,17 @@ class MeasuredTrial:
         return list(values(outcome, self.ctx.objectives).values())
 
     def _prune_needless(self, trial: optuna.Trial, configuration: Configuration) -> None:
-        """Prunes a trial whose configuration is measured, or equals another one.
-
-        Of two workers that began one configuration at the same moment the later trial gives way.
-        """
+        """Prunes a trial whose configuration is measured, or equals another one."""
         if configuration.runtime in self.record.gone:
             raise optuna.TrialPruned(f"{configuration.runtime} is no longer there")
         refusal = self.record.refusal(configuration)
         if refusal is not None and configuration not in self.record.measured:
             self.repeated += 1
             raise optuna.TrialPruned(refusal.message)
-        earlier = {c for number, c in self.record.claimed.items() if number < trial.number}
-        if configuration in self.record.measured or configuration in earlier:
+        earlier = [number for number in self.record.claimed if number < trial.number]
+        if len(self.record.trials) + len(earlier) >= self.budget:
+            raise optuna.TrialPruned("the trials of other workers spend the budget")
+        if configuration in self.record.measured or self._is_of_another(trial, configuration):
             same = configuration
         else:
             same = self.measurer.canonical(configuration)
@@ -113,6 +119,24 @@ class MeasuredTrial:
         if same != configuration and same not in self.record:
             enqueue(self.study, same, self.ctx.space, self.names)
         raise optuna.TrialPruned(f"it equals {same.in_words()}")
+
+    def _is_of_another(self, trial: optuna.Trial, configuration: Configuration) -> bool:
+        """Returns whether another worker measures a configuration; else it is this worker's.
+
+        Where two begin it at the same moment, the later trial gives way, unless it had begun before
+        the earlier one could be seen: that one waits until it knows.
+        """
+        for _ in range(_MOST_LOOKS):
+            numbers = [n for n, claimed in self.record.claimed.items() if claimed == configuration]
+            if not numbers:
+                break
+            if min(numbers) < trial.number or not self.record.begun.isdisjoint(numbers):
+                return True
+            self.clock.sleep(_LOOK_S)
+            self.record.read(self.study, trial.number)
+        if self.worker:
+            trial.set_user_attr(WORKER, self.worker)
+        return False
 
     def _measure(self, configuration: Configuration) -> Outcome:
         """Measures; a configuration that the present front clearly dominates is stopped early."""
@@ -139,7 +163,7 @@ class MeasuredTrial:
     def _keep(self, trial: optuna.Trial, outcome: Outcome) -> None:
         """Records an outcome; it comes last, so that a trial with one has its constraints too."""
         constraints = self.ctx.limits.violations(outcome)
-        attributes = {**({WORKER: self.worker} if self.worker else {}), **attributes_of(outcome)}
+        attributes = attributes_of(outcome)
         try:
             for name, violation in constraints.items():
                 trial.set_constraint(name, violation)

@@ -55,6 +55,8 @@ class CommonOptions:
     Attributes:
         out: The folder to write to; one in the working directory if None.
         trials: How many configurations to measure in all, earlier runs of the study included.
+        timeout_s: The search of a model stops after this time, and the final comparison follows;
+            the study of an application ends after about this time.
         space: Name of a preset, or a TOML file.
         providers: Words of the execution providers that are searched, such as ``cpu`` and
             ``openvino``; all that can be used on this machine if empty.
@@ -74,6 +76,7 @@ class CommonOptions:
 
     out: Path | None = None
     trials: int = 100
+    timeout_s: float | None = None
     space: str = DEFAULT_SPACE
     providers: tuple[str, ...] = ()
     max_error: float | None = None
@@ -91,7 +94,6 @@ class StudyOptions(CommonOptions):
     """The options of a study of one model; see :class:`CommonOptions` too.
 
     Attributes:
-        timeout_s: The search stops after this time, and the final comparison follows.
         fix: Parameters that have one value in all configurations but the default.
         data: Samples: an .npz file or a folder of them; generated if None.
         generate: Prompts of a decoder, a file with a JSON object in each line; generated if None.
@@ -128,7 +130,6 @@ class StudyOptions(CommonOptions):
     """
 
     model: Path
-    timeout_s: float | None = None
     fix: Mapping[str, str] = field(default_factory=dict)
     data: Path | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from autotune.search.samplers import make_sampler
 from autotune.space.files import find_space
 from autotune.space.resolve import batching_of
 from autotune.space.start import in_batches, read_configuration
+from autotune.storage.database import quiet_optuna
 from autotune.study.metric import load_metric, source_digest
 from autotune.study.options import StudyOptions
 from autotune.study.seams import Seams
@@ -27,7 +28,8 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
     options.check()
     metric = None if options.metric is None else load_metric(options.metric)
     if options.sampler is not None:
-        make_sampler(options.sampler, options.seed)
+        with quiet_optuna():
+            make_sampler(options.sampler, options.seed)
     tried = [read_configuration(file) for file in options.first]
     model = describe(options.model, options.pairs)
     workload = workload_for(model, options.data, options.shapes, options.seed, options.generation)

@@ -21,8 +21,18 @@ from autotune.study.seams import Seams
 from autotune.study.strategy import search_of
 
 
-def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = None) -> StudyResult:
+def run_study(
+    options: StudyOptions,
+    report: OnProgress,
+    seams: Seams | None = None,
+    *,
+    compare: bool = True,
+) -> StudyResult:
     """Returns the result of a study.
+
+    Args:
+        compare: Whether the best are compared in fresh processes; else the result has the numbers
+            of the search.
 
     Raises:
         AutotuneError: the request is wrong, or nothing can be measured here.
@@ -64,21 +74,21 @@ def run_study(options: StudyOptions, report: OnProgress, seams: Seams | None = N
             worker = secrets.token_hex(8) if place.is_shared else ""
             shared = SharedComparison(study, worker, seams.clock) if worker else None
             report = report if shared is None else shared.beating(report)
-            objective = MeasuredTrial(study, ctx, record, measurer, report, worker)
+            objective = MeasuredTrial(study, ctx, record, measurer, report, worker, seams.clock)
             search = search_of(objective, options, related, seams.clock)
             judge = seams.judge(ctx, preparer, report, seams.clock.monotonic, began_s)
             finish = Finish(ctx, options, search, preparer, judge, shared)
-            result = _run(finish, began_s)
+            result = _run(finish, began_s, compare=compare)
         if ctx.hint:
             note(ctx.hint)
         return result
 
 
-def _run(finish: Finish, began_s: float) -> StudyResult:
+def _run(finish: Finish, began_s: float, *, compare: bool) -> StudyResult:
     """Returns the result of a search and its final comparison; Ctrl-C keeps what is measured."""
     try:
         finish.search.run(finish.options.trials, finish.options.timeout_s)
-        return finish.result(began_s)
+        return finish.result(began_s) if compare else finish.cut_short()
     except Interrupted:
         raise
     except KeyboardInterrupt:

@@ -45,6 +45,8 @@ def search_of(
     search = Search(objective.study, objective, start_of(ctx, related), clock)
     # with the same seed, a study that goes on would repeat its random draws
     seed = ctx.seed + len(objective.study.get_trials(deepcopy=False))
+    if objective.worker:  # and workers that begin at once would draw the same
+        seed += int(objective.worker, 16)
     if options.sampler is not None:
         search.study.sampler = make_sampler(options.sampler, seed)
         return search

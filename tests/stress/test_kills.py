@@ -96,7 +96,7 @@ def test_kills_at_random_instants_leave_a_whole_result(
             repair(folder)
         now = StudyResult.read(folder)
         assert agrees(now)
-        assert now.picked == TunedConfig.read(folder / "best.json").trial
+        assert now.picked == TunedConfig.read(folder / "best.json").evidence.trial
         assert {file.name for file in folder.iterdir()} == {*now.files, ".lock"}
     (tmp_path / "stop").touch()
     assert os.waitpid(loading, 0)[1] == 0
