@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from optuna.storages import RDBStorage
 from test_applications import write_model
 from test_config import make_config
 
@@ -237,7 +238,7 @@ def test_the_joint_search_finds_what_helps(quiet: None) -> None:
     parts = [JointSession(name=name, members={TODAY: opening}) for name in ("a", "b")]
     search = JointSearch(parts=parts, cores=2, seed=1)
     measurer = FakeReplays()
-    search.run(measurer, 40, lambda *_: None, joint_study(None, "test"))
+    search.run(measurer, 40, lambda *_: None, joint_study(None, search, "test"))
     assert measurer.count == len(search.trials) == 40
     labels = [trial.label for trial in search.trials]
     named = ["own best without spinning", "own best in one arena", "own best on one pool"]
@@ -250,6 +251,26 @@ def test_the_joint_search_finds_what_helps(quiet: None) -> None:
     assert 1 not in search._values(waits)["a.threads"], "run_async needs two"
 
 
+def test_points_are_kept_where_members_come_and_go(tmp_path: Path, quiet: None) -> None:
+    """A model's own study that goes on may offer other members."""
+    opening = Opening(model=Path("m.onnx"), session=SessionConfig())
+    other = Opening(model=Path("n.onnx"), session=SessionConfig())
+    storage = f"sqlite:///{tmp_path / 'together.db'}"
+
+    def searched(label: str) -> tuple[int, int]:
+        members = {TODAY: opening, label: other}
+        search = JointSearch(parts=[JointSession(name="a", members=members)], cores=1, seed=1)
+        measurer = FakeReplays()
+        study = joint_study(RDBStorage(storage), search, "the same")
+        search.run(measurer, 8, lambda *_: None, study)
+        return measurer.count, len(search.trials)
+
+    assert searched("trial 1") == (8, 8)
+    count, trials = searched("trial 2")
+    assert trials == 8
+    assert count < 8, "points of today's member are not measured again"
+
+
 def test_a_pool_has_no_choice_of_spinning() -> None:
     """ONNX Runtime does not read a session's choice there."""
     opening = Opening(model=Path("m.onnx"), session=SessionConfig())
@@ -260,7 +281,7 @@ def test_a_pool_has_no_choice_of_spinning() -> None:
     assert digest(search.arrangement({"pool": 2, **quiet})) == digest(on_pool)
     assert digest(search.arrangement(quiet)) != digest(search.arrangement({}))
     assert choices_in_words({"pool": 2, **quiet}, ["a"]) == "one pool of 2 threads"
-    assert "pool" in search._space(), "one session, but open twice"
+    assert "pool" in search.space(), "one session, but open twice"
 
 
 def test_a_session_that_a_fork_calls_keeps_its_threads() -> None:
@@ -287,8 +308,8 @@ def test_a_session_that_a_fork_calls_keeps_its_threads() -> None:
         "enable_mem_pattern": False,
     }
     search = JointSearch(parts=[part], cores=4, seed=0)
-    assert search._space()["a.threads"] == [0]
-    assert "pool" not in search._space()
+    assert search.space()["a.threads"] == [0]
+    assert "pool" not in search.space()
     assert not any("pool" in point for point in search.starting_points().values())
 
 
@@ -546,6 +567,12 @@ def test_options_that_a_recording_cannot_take_are_refused(recording: Path, tmp_p
     assert "takes no --model, --storage, --traffic; its options are" in " ".join(
         done.stderr.split()
     )
+
+
+def test_show_says_what_a_recording_holds(recording: Path, tmp_path: Path) -> None:
+    done = command_line.run(tmp_path, "show", recording.name)
+    assert done.returncode == 0
+    assert "Next: autotune study" in done.stdout
 
 
 def test_another_runtime_cannot_be_asked_for(recording: Path, tmp_path: Path) -> None:

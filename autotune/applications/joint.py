@@ -125,12 +125,12 @@ class JointSearch:
         study.sampler = sampler_of(self.seed, count)
         known = {digest(self.arrangement({})): _unchanged(measurer)}
         for trial in study.trials:
-            if _DIGEST in trial.user_attrs and self._is_point(trial.params):
+            if _DIGEST in trial.user_attrs and self.is_point(trial.params):
                 key = trial.user_attrs[_DIGEST]
                 known[key] = _kept(trial)
                 self.trials.append(known[key])
         named = self.starting_points()
-        unchanged = {name: values[0] for name, values in self._space().items()}
+        unchanged = {name: values[0] for name, values in self.space().items()}
         labels: dict[str, str] = {}
         for label, choices in named.items():
             # what is left open would be drawn; of equal points the first gives its name
@@ -147,7 +147,7 @@ class JointSearch:
             if key in known:
                 repeated += 1
                 if repeated % _MOST_REPEATED == 0:  # the sampler is content with what it knows
-                    drawn = {name: random.choice(list(v)) for name, v in self._space().items()}
+                    drawn = {name: random.choice(list(v)) for name, v in self.space().items()}
                     study.enqueue_trial(drawn)
                 raise optuna.TrialPruned
             played = measurer.measure(arrangement, self.turns, _HOPELESS)
@@ -194,13 +194,13 @@ class JointSearch:
     @property
     def size(self) -> int:
         """How many points there are."""
-        return math.prod(len(values) for values in self._space().values())
+        return math.prod(len(values) for values in self.space().values())
 
     def _different(self) -> int:
         """Returns how many different arrangements there are; of many points, the points."""
         if self.size > _MANY:
             return self.size
-        names, values = zip(*self._space().items(), strict=True)
+        names, values = zip(*self.space().items(), strict=True)
         points = (dict(zip(names, point, strict=True)) for point in itertools.product(*values))
         return len({digest(self.arrangement(point)) for point in points})
 
@@ -213,15 +213,17 @@ class JointSearch:
 
     def _suggest(self, trial: optuna.Trial) -> dict[str, Value]:
         return {
-            name: trial.suggest_categorical(name, values) for name, values in self._space().items()
+            name: trial.suggest_categorical(name, values) for name, values in self.space().items()
         }
 
-    def _is_point(self, choices: Choices) -> bool:
+    def is_point(self, choices: Choices) -> bool:
         """Returns whether choices are of this search: members may have come and gone."""
-        space = self._space()
-        return all(name in space and value in space[name] for name, value in choices.items())
+        space = self.space()
+        return choices.keys() == space.keys() and all(
+            name in space and value in space[name] for name, value in choices.items()
+        )
 
-    def _space(self) -> dict[str, Sequence[Any]]:
+    def space(self) -> dict[str, Sequence[Any]]:
         """Returns the values of each choice; the first of them changes nothing."""
         space: dict[str, Sequence[Any]] = {}
         if self._may_pool:
@@ -318,23 +320,54 @@ def sampler_of(seed: int, count: int) -> optuna.samplers.BaseSampler:
         )
 
 
-def joint_study(storage: optuna.storages.BaseStorage | None, name: str) -> optuna.Study:
-    """Returns the study that keeps what is measured under conditions of this name.
+def joint_study(
+    storage: optuna.storages.BaseStorage | None, search: JointSearch, conditions: str
+) -> optuna.Study:
+    """Returns the study that keeps what a search measures under these conditions.
+
+    A parameter of Optuna's has the same values in a whole study, and members may come and go when a
+    model's own study goes on: there is a study for each set of values, and a new one takes over the
+    trials of the others that are points of it.
 
     Args:
         storage: Where it lies; None keeps it in memory.
-        name: A digest of what is replayed, and where.
+        search: The search.
+        conditions: A digest of what is replayed, and where.
     """
-    return optuna.create_study(
+    space = {name: list(values) for name, values in search.space().items()}
+    names = [] if storage is None else optuna.get_all_study_names(storage)
+    name = f"{conditions[:32]}-{_sha256(space)[:32]}"
+    study = optuna.create_study(
         storage=storage, study_name=name, directions=["minimize"] * 3, load_if_exists=True
     )
+    if storage is None or name in names:
+        return study
+    distributions: dict[str, Any] = {
+        key: optuna.distributions.CategoricalDistribution(values) for key, values in space.items()
+    }
+    taken = set()
+    for other in names:
+        known = optuna.load_study(study_name=other, storage=storage).trials
+        for trial in known if other.startswith(conditions[:32]) else ():
+            key = trial.user_attrs.get(_DIGEST)
+            if key and key not in taken and search.is_point(trial.params):
+                taken.add(key)
+                study.add_trial(
+                    optuna.create_trial(
+                        state=trial.state,
+                        values=trial.values,
+                        params=trial.params,
+                        distributions=distributions,
+                        user_attrs=trial.user_attrs,
+                    )
+                )
+    return study
 
 
 def digest(arrangement: Arrangement) -> str:
     """Returns a text that equal arrangements share, whatever point they stand for."""
     openings = {name: opening.to_json() for name, opening in arrangement.openings.items()}
-    text = json.dumps([openings, arrangement.pool_threads], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _sha256([openings, arrangement.pool_threads])
 
 
 def conditions_of(schedule: Schedule, today: Arrangement) -> str:
@@ -349,7 +382,11 @@ def conditions_of(schedule: Schedule, today: Arrangement) -> str:
         digest(today),
         [__version__, runtime().version, cpu_model(), usable_cores()],
     ]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return _sha256(facts)
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _kept(trial: optuna.trial.FrozenTrial) -> JointTrial:

@@ -230,7 +230,7 @@ def _together(
         open_storage(_place(state.options.folder)) as storage,
         closing(measure(schedule, today)) as measurer,
     ):
-        study = joint_study(storage, conditions_of(schedule, today))
+        study = joint_study(storage, search, conditions_of(schedule, today))
         until_s = None if state.left_s == math.inf else (1 - _CONFIRM_SHARE) * state.left_s
         search.run(measurer, trials, on_trial, study, until_s)
         cost_s = (time.monotonic() - began_s) / max(1, len(search.trials))
