@@ -350,11 +350,11 @@ def test_a_tensor_whose_values_hardly_differ_is_calibrated(tmp_path: Path) -> No
 @pytest.mark.parametrize("is_constant", [False, True])
 def test_scores_beside_a_large_mask_stay_in_float(is_constant: bool, tmp_path: Path) -> None:
     """One scale for a sum with -10,000 would leave the scores no digit."""
-    mask = np.where(np.arange(64) % 3, 0, -1e4).astype(np.float32)
+    mask = np.tile(np.where(np.arange(64) % 3, 0, -1e4), (4, 1)).astype(np.float32)
     model = onnx_model(
         "a = MatMul(x, w) m = Add(a, mask) s = Softmax(m) y = MatMul(s, v)",
         {"w": _MATRICES["w"], "v": _MATRICES["v"], **({"mask": mask} if is_constant else {})},
-        x="float[4,32] x" if is_constant else "float[4,32] x, float[64] mask",
+        x="float[4,32] x" if is_constant else "float[4,32] x, float[4,64] mask",
         y="float[4,16] y",
     )
     if not is_constant:

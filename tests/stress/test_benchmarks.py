@@ -67,6 +67,16 @@ CASES = {
             for row in (it["convolution"], it["with pooling"])
         ),
     ),
+    "answers": Case(
+        arguments="",
+        holds=lambda it: all(
+            (row["new"] <= 0.05) == row["change"].startswith("harmless") for row in it["rows"]
+        ),
+    ),
+    "detectors": Case(
+        arguments="--trials 2 --timeout 10",
+        holds=lambda it: all(row["scores_error"] < 0.1 for row in it["rows"]),
+    ),
     "subnormal": Case(
         arguments="--width 64 --trials 2", holds=lambda it: "of 16,384 weights" in it["evidence"]
     ),
@@ -170,7 +180,7 @@ def test_every_benchmark_has_a_short_form() -> None:
     }
     # these need models that no environment of the tests has, have tests of their own below, or are
     # a part of another one
-    alone = {"decoder", "gpu_contenders", "hook", "ocr", "service"}
+    alone = {"decoder", "detector_heads", "gpu_contenders", "hook", "ocr", "service"}
     alone |= {"ocr_application", "package_application", "packages", "service_application"}
     assert with_main - alone == CASES.keys()
 
