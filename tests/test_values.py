@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from factories import model_of, onnx_model, tensor
 
+from autotune.errors import RequestError
 from autotune.facts.generated import generate
 from autotune.facts.graph_inputs import described
 from autotune.facts.model_facts import Axis, Span, Tensor
@@ -204,3 +205,11 @@ def test_values_of_the_user_are_taken() -> None:
     workload = generate(model, {}, values={"threshold": 0.5})
     assert all(feed["threshold"] == np.float32(0.5) for feed in workload.feeds)
     assert any("0.5 as given" in note for note in workload.notes)
+
+
+def test_values_that_do_not_fit_are_refused() -> None:
+    model = model_of(tensor("x", "float32", 1, 4), tensor("count", "int64"))
+    with pytest.raises(RequestError, match=r"--value: model.onnx has no input 'counts'"):
+        generate(model, {}, values={"counts": 1})
+    with pytest.raises(RequestError, match=r"--value count=0.5: the model takes int64"):
+        generate(model, {}, values={"count": 0.5})

@@ -71,6 +71,15 @@ ShapeOption = Annotated[
         help="Shape of a generated input. Repeatable.",
     ),
 ]
+ValueOption = Annotated[
+    list[parsing.KeyValue] | None,
+    of_inputs(
+        "--value",
+        metavar="NAME=16000",
+        parser=parsing.named_value,
+        help="Number that fills a generated input. Repeatable.",
+    ),
+]
 GenerateOption = Annotated[
     Path | None,
     of_inputs(
