@@ -78,6 +78,7 @@ ValueOption = Annotated[
         metavar="NAME=16000",
         parser=parsing.named_value,
         help="Number that fills a generated input. Repeatable.",
+        hidden=True,  # few models have settings among their inputs
     ),
 ]
 GenerateOption = Annotated[
