@@ -153,7 +153,7 @@ def test_what_cannot_be_fed_or_run_is_refused(path: Path, body: str, x: str, wor
 
 
 def test_an_output_that_python_cannot_read_is_refused(path: Path) -> None:
-    with pytest.raises(ModelError, match="output 'y' has the type bfloat16.*export"):
+    with pytest.raises(ModelError, match=r"output 'y' has the type bfloat16.*export"):
         _described(path, "y = Cast <to = 16> (x)", x="float[2] x", y="bfloat16[2] y")
 
 
