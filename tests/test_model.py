@@ -152,6 +152,11 @@ def test_what_cannot_be_fed_or_run_is_refused(path: Path, body: str, x: str, wor
     assert ".h:" not in str(refusal.value)
 
 
+def test_an_output_that_python_cannot_read_is_refused(path: Path) -> None:
+    with pytest.raises(ModelError, match=r"output 'y' has the type bfloat16.*export"):
+        _described(path, "y = Cast <to = 16> (x)", x="float[2] x", y="bfloat16[2] y")
+
+
 @pytest.mark.parametrize(
     ("node", "opset", "ir_version", "words"),
     [

@@ -90,6 +90,7 @@ PICTURE = tensor("image", "float32", 1, 3, 32, 32)
         ("n = Mul (image, two) m = Sub (n, one) y = Conv (m, w)", Span(low=0, high=1)),
         ("n = BatchNormalization (image, three, zeros, mean3, var3) y = Conv (n, w)",
          Span(low=0, high=255)),
+        ("n = Mul (image, forty) m = Add (n, c128) y = Conv (m, w)", None),
         ("y = Conv (image, w)", None),
         ("r = Relu (image) n = Div (r, c255) y = Conv (n, w)", None),
     ],
@@ -100,6 +101,7 @@ def test_the_first_constants_tell_the_range_of_pictures(body: str, span: Span | 
 
     (image,) = facts_of(
         body, PICTURE, x="float[1,3,32,32] image", w=np.ones((4, 3, 3, 3), np.float32), c255=255.0,
+        forty=40.0, c128=128.0,
         mean=channels(0.485, 0.456, 0.406), std=channels(0.229, 0.224, 0.225), two=2.0, one=1.0,
         mean255=channels(123.7, 116.3, 103.5), three=np.ones(3, np.float32),
         zeros=np.zeros(3, np.float32), mean3=np.full(3, 120, np.float32),
