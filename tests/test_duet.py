@@ -1,7 +1,7 @@
 """The duet on an imagined machine: processes whose speed a script decides, and no time passes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -241,6 +241,17 @@ def test_a_percentile_is_not_waited_for_without_end(machine: _Machine) -> None:
     machine.noisy = lambda _: True
     duet = _play(machine, _Process(machine, "configuration", 3.0), _PERCENTILE)
     assert sum(len(time_slice.run_ns) for time_slice in duet.configuration) < 2.1 * 662
+
+
+def test_a_percentile_on_a_machine_that_is_seldom_quiet_is_that_of_a_busy_one(
+    machine: _Machine,
+) -> None:
+    """Quiet time slices that suffice for a median lack the runs of a percentile."""
+    machine.noisy = lambda now_s: now_s % 1.0 > 0.1
+    duet = _play(machine, _Process(machine, "configuration", 3.0), _PERCENTILE)
+    assert replace(duet, fewest_runs=0).is_undisturbed
+    assert not duet.is_undisturbed
+    assert sum(len(time_slice.run_ns) for time_slice in duet.evidence) >= 662
 
 
 @pytest.mark.parametrize("run_ms", [0.02, 5_000.0])
