@@ -16,7 +16,6 @@ the two files side by side; a ratio below 1 is faster, or needs less memory, wit
 `--counts` leaves that out.
 """
 
-import argparse
 import json
 import subprocess
 import tempfile
@@ -57,13 +56,10 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Value]]] = {
 
 def main() -> None:
     """Prints the rows of each model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = program.parser_of(__doc__)
     parser.add_argument("models", metavar="MODEL.onnx", nargs="*", type=Path)
     parser.add_argument("--counts", action="store_true", help="measure no latency and no memory")
     parser.add_argument("--quick", action="store_true", help="small built models in float alone")
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     switch_off()
     print(f"onnxruntime {onnxruntime.__version__}; a ratio below 1 favours the pass")
@@ -86,8 +82,7 @@ def main() -> None:
                 rows[variant] = comparison.row(variant)
                 print(_text(variant, rows[variant]), flush=True)
             results[file.stem] = {"rules": comparison.rules, "variants": rows}
-    if given.json:
-        print(json.dumps({"models": results}))
+    program.print_json(given, {"models": results})
 
 
 class Comparison:

@@ -8,7 +8,6 @@ written file are counted, and `autotune compare` measures the file beside the mo
 the same model is quantised by ONNX Runtime's own `quantize_static`, with the same samples.
 """
 
-import argparse
 import json
 import subprocess
 import tempfile
@@ -36,9 +35,8 @@ _STATIC: Mapping[str, Value] = {"precision": "int8_static", "per_channel": True}
 
 def main() -> None:
     """Prints a row for each network."""
-    parser = argparse.ArgumentParser(description="int8 of networks with dead blocks.")
+    parser = program.parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="a small network")
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     arguments = parser.parse_args()
     switch_off()
     channels = 8 if arguments.quick else 64
@@ -53,8 +51,7 @@ def main() -> None:
                 ),
                 flush=True,
             )
-    if arguments.json:
-        print(json.dumps({"rows": rows}))
+    program.print_json(arguments, {"rows": rows})
 
 
 def _row(folder: Path, channels: int, dead: int) -> dict[str, Any]:

@@ -14,7 +14,6 @@ in float without optimisations. ``--rehearse`` runs small models on the CPU, to 
 works; its numbers mean nothing.
 """
 
-import argparse
 import contextlib
 import importlib.util
 import json
@@ -31,6 +30,7 @@ from typing import Any
 import gpu_models
 import numpy as np
 import onnxruntime
+import program
 from gpu_contenders import ARRAYS, BOUND, COMPILED, EAGER, REFERENCE, TUNED, TUNED_ARRAYS
 
 import autotune
@@ -50,15 +50,12 @@ _HEAD = f"{'':29}{'ms':>10}{'of default':>12}{'device MiB':>12}{'error':>10}"
 
 def main() -> None:
     """Prints a row for each way, as soon as it is measured."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = program.parser_of(__doc__)
     parser.add_argument("--minutes", type=float, default=7.5, help="for everything")
     parser.add_argument("--models", metavar="NAME,NAME", default=",".join(gpu_models.NAMES))
     parser.add_argument("--to", type=Path, help="a file for the table")
     parser.add_argument("--folder", type=Path, help="keeps models and studies")
     parser.add_argument("--rehearse", action="store_true", help="small models on the CPU")
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     end = time.monotonic() + given.minutes * 60
     lines: list[str] = []
@@ -82,8 +79,7 @@ def main() -> None:
             whole = sum(_WEIGHTS[other] for other in names[number:])
             left_s = (end - time.monotonic()) * _WEIGHTS[name] / whole
             rows[name] = run_model(name, root / name, device, left_s, say)
-    if given.json:
-        print(json.dumps({"models": rows}))
+    program.print_json(given, {"models": rows})
 
 
 def why_not() -> str:

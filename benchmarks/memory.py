@@ -25,7 +25,6 @@ worst_relative is the largest relative difference among the others, 0 where ther
 worst_mib the largest difference of all.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -40,6 +39,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import program
 from inputs import workload_of
 
 from autotune.deploy.session import SessionConfig
@@ -99,14 +99,11 @@ print(memory("VmHWM") - before)
 
 def main() -> None:
     """Prints a row for each model and configuration."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = program.parser_of(__doc__)
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--repeats", type=int, default=4, help="of each side")
     parser.add_argument("--quick", action="store_true", help="2 repeats")
     parser.add_argument("--configs", type=int, default=len(_CONFIGS), help="how many of the six")
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     repeats = 2 if given.quick else given.repeats
     rows = []

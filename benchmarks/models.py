@@ -10,7 +10,6 @@ runs the config and the default in processes by turns: median run and the kernel
 A file NAME_inputs.npz beside NAME.onnx is given as --data.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -77,15 +76,12 @@ _SECONDS = 1.5
 
 def main() -> int:
     """Prints a row for each model; returns 1 if a promise is broken."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = program.parser_of(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--quick", action="store_true", help="8 trials")
     parser.add_argument("--processes", type=int, default=_PROCESSES, help="of the last script")
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="of each process")
-    parser.add_argument("--json", action="store_true")
     given, options = parser.parse_known_args()
     switch_off()  # before the import; the scripts below inherit it
     import onnxruntime
@@ -113,8 +109,7 @@ def main() -> int:
         )
     broken = [name for name, row in rows.items() if row["slower"] or row["wrong"]]
     print(f"broken promises: {', '.join(broken) or 'none'}")
-    if given.json:
-        print(json.dumps({"broken": len(broken), "models": rows}))
+    program.print_json(given, {"broken": len(broken), "models": rows})
     return 1 if broken else 0
 
 

@@ -19,7 +19,6 @@ tools report, the median of a plain loop in a process of its own, for as long. A
 Without a model, three are built. NAME_inputs.npz beside NAME.onnx is its input.
 """
 
-import argparse
 import contextlib
 import itertools
 import json
@@ -34,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import program
 from inputs import workload_of
 from neighbours import neighbours
 from numpy.typing import NDArray
@@ -149,16 +149,13 @@ _ESTIMATORS: dict[str, Estimator] = {
 
 def main() -> None:
     """Prints the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = program.parser_of(__doc__)
     parser.add_argument("models", type=Path, nargs="*")
     parser.add_argument("--quick", action="store_true", help="5 repetitions, 16 tries")
     parser.add_argument("--repetitions", type=int, help="of each measurement")
     parser.add_argument("--tries", type=int, help="of ranking two chains")
     parser.add_argument("--seconds", type=float, default=_TIME_CAP_S, help="of a measurement")
     parser.add_argument("--retakes", type=int, default=_MOST_RETAKES, help="of a measurement")
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     repetitions = given.repetitions or (5 if given.quick else 12)
     tries = given.tries or (16 if given.quick else 40)

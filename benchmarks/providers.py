@@ -10,7 +10,6 @@ faster); the winner loaded by a script that knows nothing of providers. With
 it there. Without a MODEL, those of ../shared/models; NAME_inputs.npz beside NAME.onnx is its input.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import optuna
+import program
 from inputs import file_beside, workload_of
 
 from autotune.deploy.options import Value
@@ -55,15 +55,12 @@ print(json.dumps([session.get_providers(), [str(item.message) for item in caught
 
 def main() -> None:
     """Prints a row for each model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = program.parser_of(__doc__)
     parser.add_argument("models", type=Path, nargs="*", metavar="MODEL.onnx")
     parser.add_argument("--trials", type=int, default=_TRIALS)
     parser.add_argument("--providers", default="", help="all that are ready here by default")
     parser.add_argument("--cpu-python", help="interpreter with the CPU provider alone")
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_TRIALS} trials")
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     switch_off()  # the script below inherits it
     rows = {}
@@ -78,8 +75,7 @@ def main() -> None:
             )
         rows[model.stem] = row
         print(sentence(model.stem, row), flush=True)
-    if given.json:
-        print(json.dumps({"models": rows}))
+    program.print_json(given, {"models": rows})
 
 
 def check(

@@ -12,8 +12,6 @@ of one trial are off by a per cent or two, and those of all seeds together by le
     s           how long the study took, with its final comparison
 """
 
-import argparse
-import json
 import math
 import statistics
 import tempfile
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import program
 
 import autotune
 from autotune.facts import sample_models
@@ -74,14 +73,11 @@ def study(model: Path, folder: Path, sampler: str, seed: int, trials: int) -> di
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = program.parser_of(__doc__)
     parser.add_argument("model", nargs="?", type=Path)
     parser.add_argument("--samplers", default=f"{_OWN},tpe")
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     samplers = given.samplers.split(",")
     rows: dict[str, list[dict[str, float]]] = {sampler: [] for sampler in samplers}
@@ -106,8 +102,7 @@ def main() -> None:
             f"{sampler:10} mean{summary[sampler]['hv']:8.3f}{summary[sampler]['latency']:9.3f}"
             f"{summary[sampler]['s']:7.0f}  worst seed {summary[sampler]['hv_worst_seed']:.3f}"
         )
-    if given.json:
-        print(json.dumps({"trials": given.trials, "seeds": given.seeds, "samplers": summary}))
+    program.print_json(given, {"trials": given.trials, "seeds": given.seeds, "samplers": summary})
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ requests for it.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import program
 from inputs import file_beside, workload_of
 
 from autotune.deploy.config import Interval
@@ -42,9 +42,7 @@ DEFAULT, ONE_CLIENT, TUNED = "default", "one_client", "tuned"
 
 def main() -> None:
     """Prints a table for each model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = program.parser_of(__doc__)
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--clients", default="1,2,4,8")
     parser.add_argument("--trials", type=int, default=15)
@@ -52,7 +50,6 @@ def main() -> None:
     parser.add_argument("--max-error", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=5, help="rounds, 2 at least")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     figures: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -66,8 +63,7 @@ def main() -> None:
                 row = side_by_side(path, one, tuned, clients, given)
                 figures[path.stem][str(clients)] = row
                 show(clients, row)
-    if given.json:
-        print(json.dumps(figures))
+    program.print_json(given, figures)
 
 
 def study(path: Path, folder: Path, clients: int, given: argparse.Namespace) -> Path:

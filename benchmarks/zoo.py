@@ -11,7 +11,6 @@ that autotune makes up are looked at too: an input that is the same in all sampl
 that for the architectures alone, and downloads nothing. The packages' models lie in the cache.
 """
 
-import argparse
 import json
 import re
 import subprocess
@@ -77,16 +76,13 @@ class Row:
 
 def main() -> int:
     """Prints a row for each model; returns 1 if something is wrong, or too much is refused."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = program.parser_of(__doc__)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "autotune-zoo")
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--timeout", default="60s", help="of each study")
     parser.add_argument("--inputs", action="store_true", help="no study, one run of each model")
     parser.add_argument("--only", default="", metavar="WORD", help="models with it in their names")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     switch_off()
     print(f"{cpu_model()}, {usable_cores()} cores")
@@ -100,8 +96,7 @@ def main() -> int:
                 print(_line(rows[-1]), flush=True)
     counts = {o: sum(row.outcome == o for row in rows) for o in (RUNS, REFUSED, WRONG)}
     print(", ".join(f"{outcome}: {count}" for outcome, count in counts.items()))
-    if given.json:
-        print(json.dumps({"rows": [asdict(row) for row in rows], **counts}))
+    program.print_json(given, {"rows": [asdict(row) for row in rows], **counts})
     return int(counts[WRONG] > 0 or 20 * counts[REFUSED] > len(rows))
 
 

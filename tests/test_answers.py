@@ -397,3 +397,13 @@ def test_a_metric_without_a_number_is_the_configurations_failure() -> None:
         judge.compare([{"y": np.full(1, np.nan)}])
     with pytest.raises(RequestError, match="finite"):
         OutputJudge([{"y": np.ones(1)}], [], lambda *_: float("nan"))
+
+
+def test_absent_classes_of_a_softmax_are_no_part() -> None:
+    """However the softmax was written: what no sample shows is small, and no other unit."""
+    logits = _DRAWN.standard_normal((16, 1, 40))
+    logits[:, 0, 20:] -= 12
+    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    rough = np.exp(logits * 1.02)
+    rough /= rough.sum(-1, keepdims=True)
+    assert compare([{"y": a} for a in shares], [{"y": a} for a in rough]).error < 0.05

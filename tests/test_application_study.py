@@ -569,6 +569,12 @@ def test_options_that_a_recording_cannot_take_are_refused(recording: Path, tmp_p
     )
 
 
+def test_show_says_what_a_recording_holds(recording: Path, tmp_path: Path) -> None:
+    done = command_line.run(tmp_path, "show", recording.name)
+    assert done.returncode == 0
+    assert "Next: autotune study" in done.stdout
+
+
 def test_another_runtime_cannot_be_asked_for(recording: Path, tmp_path: Path) -> None:
     done = command_line.run(tmp_path, "study", recording.name, "--runtimes", "onnxruntime-openvino")
     assert done.returncode == 2

@@ -188,6 +188,7 @@ FIELDS: list[tuple[list[str], dict[str, Any]]] = [
     (["--outputs", "a,b"], {"outputs": ("a", "b")}),
     (["--data", "inputs"], {"data": Path("inputs")}),
     (["--shape", "x=1,3", "--shape", "y=2"], {"shapes": {"x": (1, 3), "y": (2,)}}),
+    (["--value", "sr=8e3", "--value", "t=.5"], {"values": {"sr": 8000.0, "t": 0.5}}),
     (["--max-error", "1e-3"], {"max_error": 0.001}),
     (["--metric", "mine:judge"], {"metric": "mine:judge"}),
     (["--max-drop", "0"], {"max_drop": 0.0}),

@@ -1,18 +1,21 @@
 """The duet on an imagined machine: processes whose speed a script decides, and no time passes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import psutil
 import pytest
 
 from autotune.measure.clients import Burst
+from autotune.measure.configuration_run import FIRST_LIMITS, ConfigurationRun
 from autotune.measure.duet import Duet, Reference, TimeSlice, play, stolen_s, take_slice
-from autotune.measure.outcome import FINAL_COMPARISON, SEARCH, Effort
-from autotune.measure.replies import SliceTimes
+from autotune.measure.memory import Usage
+from autotune.measure.outcome import FINAL_COMPARISON, SEARCH, Effort, Fidelity
+from autotune.measure.replies import FirstRuns, Opened, SliceTimes
+from autotune.measure.requests import SampleFiles
 from autotune.process.child import Child, ChildFailure
 
 _EFFORT = Effort(time_cap_s=1.6, patience_s=4.0, half_width=0.01)
@@ -240,6 +243,17 @@ def test_a_percentile_is_not_waited_for_without_end(machine: _Machine) -> None:
     assert sum(len(time_slice.run_ns) for time_slice in duet.configuration) < 2.1 * 662
 
 
+def test_a_percentile_on_a_machine_that_is_seldom_quiet_is_that_of_a_busy_one(
+    machine: _Machine,
+) -> None:
+    """Quiet time slices that suffice for a median lack the runs of a percentile."""
+    machine.noisy = lambda now_s: now_s % 1.0 > 0.1
+    duet = _play(machine, _Process(machine, "configuration", 3.0), _PERCENTILE)
+    assert replace(duet, fewest_runs=0).is_undisturbed
+    assert not duet.is_undisturbed
+    assert sum(len(time_slice.run_ns) for time_slice in duet.evidence) >= 662
+
+
 @pytest.mark.parametrize("run_ms", [0.02, 5_000.0])
 def test_slices_are_sized_to_the_model(machine: _Machine, run_ms: float) -> None:
     """Twenty microseconds or five seconds a run: measured well, in few turns."""
@@ -439,3 +453,30 @@ def test_a_quiet_machine_restores_the_patience(machine: _Machine) -> None:
     for _ in range(10):
         reference.learn(is_undisturbed=True)
     assert reference.patience_s(_EFFORT) == 4.0
+
+
+def test_the_clock_of_samples_that_differ_is_their_mean() -> None:
+    """The median of single runs is that of a small sample; a limit holds for the slowest one."""
+    run = ConfigurationRun(
+        cast("Child", None), cast("SampleFiles", SimpleNamespace(batch=None)), FIRST_LIMITS
+    )
+    used = Usage(resident_mib=50.0, peak_mib=60.0, anonymous_mib=None)
+    run._opened = Opened(load_ms=1.0, base=used, loaded=used)
+    run._first_runs = FirstRuns(first_run_ms=1.0, run_ms=1.0, after=used)
+    run._held_before = run._held_after = used
+    run._fidelity = Fidelity(error=0.0, cosine=1.0, max_difference=0.0, agreement=None)
+    slices = (
+        TimeSlice(run_ns=(1_000_000, 1_000_000, 7_000_000), cpu_ns=1, stolen=False, round=3),
+    ) * 9
+    duet = Duet(
+        reference=slices,
+        configuration=slices[1:],
+        before=tuple(range(8)),
+        undisturbed_ms=4.0,
+        spent_s={},
+    )
+    measured = run.measurement(duet, 3.0)
+    assert measured.p50_ms == 1.0
+    assert (measured.clock_ms, measured.latency_ms) == (3.0, 3.0)
+    assert measured.longest_ms == pytest.approx(7.0)
+    assert measured.memory.device_mib is None  # nobody knows yet whether it has a device

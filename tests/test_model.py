@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.applications.replay import Opening
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ModelError
-from autotune.facts import sample_models
+from autotune.facts import optimised, sample_models
 from autotune.facts.model import Model, describe
 from autotune.facts.model_facts import Tensor
 from autotune.graph.prepare import Preparer
@@ -150,6 +150,11 @@ def test_what_cannot_be_fed_or_run_is_refused(path: Path, body: str, x: str, wor
         _described(path, body, weights, x=x)
     assert "::" not in str(refusal.value)
     assert ".h:" not in str(refusal.value)
+
+
+def test_an_output_that_python_cannot_read_is_refused(path: Path) -> None:
+    with pytest.raises(ModelError, match=r"output 'y' has the type bfloat16.*export"):
+        _described(path, "y = Cast <to = 16> (x)", x="float[2] x", y="bfloat16[2] y")
 
 
 @pytest.mark.parametrize(
@@ -295,3 +300,20 @@ def test_what_is_inside_local_functions_counts(tmp_path: Path) -> None:
     facts = describe(tmp_path / "functions.onnx")
     assert facts.operators == {"MatMul": 1}
     assert facts.quantisable == {"MatMul": 1}
+
+
+def test_facts_are_read_from_all_files_or_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Subnormal weights beside the file count; where nothing can be read, nothing is claimed."""
+    weights = {"w": np.full((16, 16), 1e-40, np.float32), "gain": np.ones(16, np.float32)}
+    made = onnx_model("p = MatMul (x, w) y = Mul (p, gain)", weights, x="float[1,16] x")
+    made.graph.input.append(helper.make_tensor_value_info("gain", TensorProto.FLOAT, [16]))
+    path = tmp_path / "m.onnx"
+    onnx.save(made, path, save_as_external_data=True, location="m.bin", size_threshold=0)
+    model = describe(path)
+    assert model.subnormals == 256
+    assert [(item.name, item.shape) for item in model.optional] == [("gain", (16,))]
+    assert [item.name for item in model.inputs] == ["x"]
+    monkeypatch.setattr(optimised, "_LARGEST_BYTES", 0)
+    assert describe(path).subnormals is None

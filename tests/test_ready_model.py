@@ -95,6 +95,31 @@ def test_names_that_tools_invent_may_be_taken(calibration: str, tmp_path: Path) 
         assert not any(name.startswith("autotune") for n in graph.node for name in n.output[:0])
 
 
+def test_copies_of_a_shared_bias_take_no_name_of_a_tensor(tmp_path: Path) -> None:
+    """ONNX Runtime's tools call them by the bias's name and a number: 91 is none of bias 9."""
+    products = ["a0 = Gemm(x, w0, b)", *(f"a{i} = Gemm(a{i - 1}, w{i}, b)" for i in range(1, 12))]
+    weights = {f"w{i}": normal(i, 8, 8) for i in range(12)} | {"b": normal(99, 8)}
+    model = onnx_model(" ".join(products), weights, x="float[4,8] x", y="float[4,8] a11")
+    onnx.save(model, tmp_path / "model.onnx")
+    ready_model.make_ready(
+        tmp_path / "model.onnx", tmp_path / "ready.onnx", [{"x": normal(1, 4, 8)}]
+    )
+    ready = onnx.load(tmp_path / "ready.onnx")
+    names = ready_model.original_names(ready)
+    assert "b" in names.values()
+    assert not any(name[-1].isdigit() for name in names)
+    # nor is a copy given the name of another tensor of the source
+    copy = onnx.TensorProto()
+    copy.CopyFrom(ready.graph.initializer[0])
+    (neutral,) = (name for name, own in names.items() if own == "w1")
+    copy.name = f"{neutral}1"
+    ready.graph.initializer.append(copy)
+    onnx.save(ready, tmp_path / "ready.onnx")
+    ready_model.give_names(tmp_path / "ready.onnx", names)
+    given = [item.name for item in onnx.load(tmp_path / "ready.onnx").graph.initializer]
+    assert len(given) == len(set(given))
+
+
 def _loop(opset: int) -> onnx.ModelProto:
     """Returns a Loop around an LSTM whose weights lie outside, and a product behind it."""
     body = helper.make_graph(
@@ -350,11 +375,11 @@ def test_a_tensor_whose_values_hardly_differ_is_calibrated(tmp_path: Path) -> No
 @pytest.mark.parametrize("is_constant", [False, True])
 def test_scores_beside_a_large_mask_stay_in_float(is_constant: bool, tmp_path: Path) -> None:
     """One scale for a sum with -10,000 would leave the scores no digit."""
-    mask = np.where(np.arange(64) % 3, 0, -1e4).astype(np.float32)
+    mask = np.tile(np.where(np.arange(64) % 3, 0, -1e4), (4, 1)).astype(np.float32)
     model = onnx_model(
         "a = MatMul(x, w) m = Add(a, mask) s = Softmax(m) y = MatMul(s, v)",
         {"w": _MATRICES["w"], "v": _MATRICES["v"], **({"mask": mask} if is_constant else {})},
-        x="float[4,32] x" if is_constant else "float[4,32] x, float[64] mask",
+        x="float[4,32] x" if is_constant else "float[4,32] x, float[4,64] mask",
         y="float[4,16] y",
     )
     if not is_constant:

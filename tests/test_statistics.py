@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from autotune.measure.statistics import (
     Scatter,
     chosen_slices,
-    independent_share,
     mean_log_interval,
     median_interval,
     percentile,
@@ -86,40 +85,6 @@ def test_percentiles_are_in_order(seed: int, count: int) -> None:
     ordered = sorted(runs)
     for rank, value in zip((90, 95, 99), estimates[1:], strict=True):
         assert value >= ordered[math.floor(len(ordered) * rank / 100)]
-
-
-def _queue_ms(requests: int, load: float, seed: int) -> list[float]:
-    """Returns the latencies of a queue with Poisson arrivals and exponential service (M/M/1)."""
-    random = np.random.default_rng(seed)
-    latencies, left = [], 0.0
-    for gap, service in zip(
-        random.exponential(1 / load, requests), random.exponential(1, requests), strict=True
-    ):
-        left = max(0.0, left - gap) + service
-        latencies.append(left)
-    return latencies
-
-
-def test_percentiles_of_a_queue_are_upper_estimates() -> None:
-    """Latencies that follow each other are worth fewer runs: at most one estimate is too low.
-
-    The latency of an M/M/1 queue is exponential with the rate 1 - load. Taken for independent, one
-    estimate in four is too low.
-    """
-    true_ms = -math.log(0.01) / (1 - 0.5)
-    queues = [_queue_ms(8000, 0.5, seed) for seed in range(30)]
-    estimates = [percentile(queue, 99, independent_share(queue, 99)) for queue in queues]
-    assert sum(ms is not None and ms < true_ms for ms in estimates) <= 1
-    assert sum(ms is None for ms in estimates) <= 3
-    assert sum((percentile(queue, 99) or 0) < true_ms for queue in queues) > 3
-
-
-def test_independent_runs_are_worth_themselves() -> None:
-    """And equal ones too, which tell nothing of each other."""
-    runs = [float(ms) for ms in np.random.default_rng(3).lognormal(0, 1, 5000)]
-    assert independent_share(runs, 90) > 0.8
-    assert independent_share([1.0] * 100, 90) == 1
-    assert independent_share([1.0], 90) == 1
 
 
 def test_mean_log_interval_of_one_is_open() -> None:

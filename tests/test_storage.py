@@ -55,7 +55,6 @@ def test_quiet_optuna_is_quiet_for_a_while() -> None:
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_a_study_behind_optunas_proxy(tmp_path: Path) -> None:
-    pytest.importorskip("grpc", reason="grpcio is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     server = functools.partial(

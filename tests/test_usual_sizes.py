@@ -8,11 +8,14 @@ import pytest
 from factories import model_of, save_onnx, tensor
 
 from autotune.errors import RequestError
+from autotune.facts import tried_inputs
 from autotune.facts.generated import generate
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
-from autotune.facts.model_facts import Tensor
+from autotune.facts.model_facts import Tensor, TriedRun
+from autotune.facts.tried_inputs import Choice, first_that_runs
 from autotune.facts.usual_sizes import usual_shapes
+from autotune.process.child import ChildFailure
 
 IDS = tensor("ids", "int64", "batch", "length")
 MASK = tensor("mask", "float32", "batch", "length")
@@ -96,7 +99,6 @@ C = {"w": np.ones((8, 4, 16, 16), np.float32), "m": np.ones((48, 8), np.float32)
         ("y = Add (x, m)", "float[batch,s,d] x", {"x": (1, 48, 8)}),
     ],
 )  # fmt: skip
-@pytest.mark.process
 def test_weights_tell_the_sizes_of_inputs_that_reach_them(
     tmp_path: Path, body: str, x: str, shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
@@ -104,7 +106,6 @@ def test_weights_tell_the_sizes_of_inputs_that_reach_them(
     assert next(usual_shapes(describe(path).inputs)) == shapes
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("body", "shape"),
     [
@@ -124,7 +125,6 @@ def test_the_sizes_are_those_with_which_the_model_runs(
     assert any(f"--shape x={','.join(map(str, shape))}" in note for note in workload.notes)
 
 
-@pytest.mark.process
 def test_a_model_that_runs_with_no_usual_size_is_refused_with_what_to_type(tmp_path: Path) -> None:
     body = "c = Conv (pixel_values, w) s = Constant <value_ints = [7]> () y = Reshape (c, s)"
     path = save_onnx(tmp_path / "m.onnx", body, C, x=VISION, y="float[] y")
@@ -142,3 +142,21 @@ def test_sizes_that_autotune_chose_are_not_fixed() -> None:
     assert generate(model, {}).dimensions(model) == {}
     given = generate(model, {"ids": (1, 7)})
     assert given.dimensions(model) == {"batch": 1, "length": 7}
+
+
+def test_a_size_that_takes_too_long_rules_out_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """128 tokens with one mask, 77, 32: a size is not tried again with other values."""
+    tried: list[int] = []
+
+    def run(_: object, choice: Choice) -> TriedRun:
+        length = choice.shapes["ids"][1]
+        tried.append(length)
+        if length > 32:
+            raise ChildFailure("timeout", "no reply")
+        return TriedRun(nan=("y",) if choice.variant.mask < 1 else ())
+
+    monkeypatch.setattr(tried_inputs._Tries, "_run", run)
+    choice = first_that_runs(model_of(IDS, MASK), {})
+    assert choice.shapes["ids"] == (1, 32)
+    assert choice.variant.mask == 1  # with both values the answers hold NaN
+    assert tried == [128, 77, 32, 32]

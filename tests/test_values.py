@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from factories import model_of, onnx_model, tensor
 
+from autotune.errors import RequestError
 from autotune.facts.generated import generate
 from autotune.facts.graph_inputs import described
 from autotune.facts.model_facts import Axis, Span, Tensor
@@ -89,6 +90,7 @@ PICTURE = tensor("image", "float32", 1, 3, 32, 32)
         ("n = Mul (image, two) m = Sub (n, one) y = Conv (m, w)", Span(low=0, high=1)),
         ("n = BatchNormalization (image, three, zeros, mean3, var3) y = Conv (n, w)",
          Span(low=0, high=255)),
+        ("n = Mul (image, forty) m = Add (n, c128) y = Conv (m, w)", None),
         ("y = Conv (image, w)", None),
         ("r = Relu (image) n = Div (r, c255) y = Conv (n, w)", None),
     ],
@@ -99,6 +101,7 @@ def test_the_first_constants_tell_the_range_of_pictures(body: str, span: Span | 
 
     (image,) = facts_of(
         body, PICTURE, x="float[1,3,32,32] image", w=np.ones((4, 3, 3, 3), np.float32), c255=255.0,
+        forty=40.0, c128=128.0,
         mean=channels(0.485, 0.456, 0.406), std=channels(0.229, 0.224, 0.225), two=2.0, one=1.0,
         mean255=channels(123.7, 116.3, 103.5), three=np.ones(3, np.float32),
         zeros=np.zeros(3, np.float32), mean3=np.full(3, 120, np.float32),
@@ -204,3 +207,11 @@ def test_values_of_the_user_are_taken() -> None:
     workload = generate(model, {}, values={"threshold": 0.5})
     assert all(feed["threshold"] == np.float32(0.5) for feed in workload.feeds)
     assert any("0.5 as given" in note for note in workload.notes)
+
+
+def test_values_that_do_not_fit_are_refused() -> None:
+    model = model_of(tensor("x", "float32", 1, 4), tensor("count", "int64"))
+    with pytest.raises(RequestError, match=r"--value: model.onnx has no input 'counts'"):
+        generate(model, {}, values={"counts": 1})
+    with pytest.raises(RequestError, match=r"--value count=0.5: the model takes int64"):
+        generate(model, {}, values={"count": 0.5})

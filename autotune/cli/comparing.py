@@ -27,6 +27,7 @@ from autotune.cli.options import (
     PromptTokensOption,
     QuietOption,
     ShapeOption,
+    ValueOption,
     of_inputs,
     of_limits,
 )
@@ -85,6 +86,7 @@ def compare_configs(
     model: ModelOption = None,
     data: DataOption = None,
     shape: ShapeOption = None,
+    value: ValueOption = None,
     generate: GenerateOption = None,
     prompt_tokens: PromptTokensOption = None,
     new_tokens: NewTokensOption = None,
@@ -122,11 +124,11 @@ def compare_configs(
         _check_output(option, file, [*paths, *filter(None, (baseline, model, data))])
     lengths = tuple(number for numbers in prompt_tokens or () for number in numbers)
     asked = (generate, lengths, new_tokens)
-    others = (baseline, shape, *asked)
+    others = (baseline, shape, value, *asked)
     _check(
         not trial or (len(paths) == 1 and not any(others)),
         "--trial measures trials of one study against its default, on its inputs; name its "
-        "folder alone, and leave out --baseline, --shape and options of prompts",
+        "folder alone, and leave out --baseline, --shape, --value and options of prompts",
     )
     _check(
         not runtimes or (len(paths) == 1 and not any((baseline, trial))),
@@ -140,7 +142,8 @@ def compare_configs(
             view, verdicts = _compare_trials(paths[0], trial, model, data, gate, common)
         else:
             with own_cores():
-                chosen = _read(paths, model, baseline, data, dict(shape or ()), asked)
+                made_up = dict(shape or ()), parsing.numbers(value) or {}
+                chosen = _read(paths, model, baseline, data, made_up, asked)
                 if runtimes:
                     view, verdicts = _compare_versions(*chosen, runtimes, gate, common)
                 else:
@@ -169,7 +172,7 @@ def _read(
     model: Path | None,
     baseline: Path | None,
     data: Path | None,
-    shapes: dict[str, tuple[int, ...]],
+    made_up: tuple[dict[str, tuple[int, ...]], dict[str, float]],
     asked: tuple[Path | None, tuple[int, ...], int | None],
 ) -> "tuple[Lineup, Workload]":
     """Returns what is compared with what, and the inputs."""
@@ -179,7 +182,8 @@ def _read(
     prompts, lengths, new_tokens = asked
     generation = Generate(prompts=prompts, prompt_tokens=lengths, new_tokens=new_tokens)
     lineup = lineup_of(paths, model, baseline)
-    workload = workload_for(lineup.model, data, shapes, generation=generation)
+    shapes, values = made_up
+    workload = workload_for(lineup.model, data, shapes, generation=generation, values=values)
     if workload.plan is not None:
         for note in workload.notes:
             messages().print(note)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from autotune.cli import parsing
 from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import (
     DataOption,
@@ -17,6 +18,7 @@ from autotune.cli.options import (
     PairOption,
     QuietOption,
     ShapeOption,
+    ValueOption,
 )
 from autotune.cli.report import write_last_page
 from autotune.process.signals import signals_later
@@ -26,6 +28,7 @@ def inspect_file(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The .onnx file of the model.")],
     data: DataOption = None,
     shape: ShapeOption = None,
+    value: ValueOption = None,
     pairs: PairOption = None,
     quick: Annotated[
         bool,
@@ -46,6 +49,7 @@ def inspect_file(
             model,
             data=data,
             shapes=dict(shape or ()),
+            values=parsing.numbers(value),
             pairs=dict(pairs or ()),
             quick=quick,
             on_step=on_step,

@@ -71,6 +71,16 @@ ShapeOption = Annotated[
         help="Shape of a generated input. Repeatable.",
     ),
 ]
+ValueOption = Annotated[
+    list[parsing.KeyValue] | None,
+    of_inputs(
+        "--value",
+        metavar="NAME=16000",
+        parser=parsing.named_value,
+        help="Number that fills a generated input. Repeatable.",
+        hidden=True,  # few models have settings among their inputs
+    ),
+]
 GenerateOption = Annotated[
     Path | None,
     of_inputs(

@@ -141,6 +141,19 @@ def named_shape(text: str) -> NamedShape:
     return NamedShape(name, tuple(map(int, items)))
 
 
+def named_value(text: str) -> KeyValue:
+    """Returns the two sides of ``NAME=16000``, the second one as a number."""
+    name, number = pair(text, "NAME=NUMBER, such as sr=16000")
+    if not re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?", number, re.IGNORECASE):
+        raise typer.BadParameter(f"'{number}' is not a number, such as 16000 or 0.5.")
+    return KeyValue(name, number)
+
+
+def numbers(given: Iterable[KeyValue] | None) -> dict[str, float] | None:
+    """Returns numbers by the names of inputs; None where there are none."""
+    return {name: float(number) for name, number in given or ()} or None
+
+
 def batch_sizes(text: str) -> tuple[int, ...]:
     """Returns the whole numbers of ``1,2,4,8``."""
     return _whole_numbers(text, "batch sizes", "1,2,4,8")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from autotune.cli.applications import is_recording
 from autotune.cli.console import present
 from autotune.cli.options import (
     LIMITS,
@@ -32,6 +33,15 @@ _MODEL = typer.Argument(
 )
 
 
+def _show_recording(folder: Path, *, as_json: bool) -> None:
+    """Shows what a recording holds, and what to type next."""
+    with signals_later():
+        from autotune.applications.recording import Recording
+        from autotune.report.application import view_recording
+
+    present(view_recording(Recording.read(folder)), as_json=as_json)
+
+
 def show(
     where: Annotated[str | None, _WHERE] = None,
     effects: Annotated[
@@ -46,6 +56,9 @@ def show(
     """Shows the result of a study: the default and the Pareto front."""
     if where is None or "://" in where:
         _show_studies(where, as_json=as_json)
+        return
+    if is_recording(where):
+        _show_recording(Path(where), as_json=as_json)
         return
     with signals_later():
         from autotune.report.changes import view_why

@@ -28,6 +28,7 @@ from autotune.cli.options import (
     QuietOption,
     ShapeOption,
     UrlOption,
+    ValueOption,
     of_inputs,
     of_limits,
     of_search,
@@ -117,6 +118,7 @@ def study(
     more: Annotated[list[str] | None, _MORE] = None,
     data: DataOption = None,
     shapes: ShapeOption = None,
+    values: ValueOption = None,
     traffic: Annotated[Path | None, _TRAFFIC] = None,
     generate: GenerateOption = None,
     prompt_tokens: PromptTokensOption = None,
@@ -153,6 +155,7 @@ def study(
         if name not in _OF_THE_COMMAND
     }
     given |= {name: dict(given[name] or ()) or None for name in ("shapes", "fix")}
+    given["values"] = parsing.numbers(values)
     for name in ("prompt_tokens", "batch"):
         given[name] = [number for numbers in given[name] or () for number in numbers] or None
     given |= parsing.settings(rare or ())

@@ -105,6 +105,7 @@ class _Application:
         self.replaced: Counter[str] = Counter()
         self.kept: Counter[str] = Counter()
         self.strangers = 0
+        self.has_ended = False
 
     def open(self, opened: Any, arguments: tuple[Any, ...], named: Any) -> bool:
         """Opens a session tuned; returns whether it did. Nothing is left of a failed attempt."""
@@ -215,6 +216,9 @@ class _Application:
 
     def end(self) -> None:
         """Says what was replaced; without ``verbose`` only that nothing was, and why."""
+        if self.has_ended:
+            return
+        self.has_ended = True
         if self.verbose:
             for name, count in self.replaced.items():
                 say(f"{name} ran tuned ({count} session{'s' * (count > 1)})")
@@ -257,17 +261,21 @@ def _patch(tuned: TunedApplication, folder: Path, verbose: bool, module: ModuleT
 def _at_end(application: _Application) -> None:
     """Lets a process say at its end what was replaced; one of ``multiprocessing`` too."""
     end = guarded(application.end)
-    atexit.register(end)
 
-    def end_in_worker() -> None:
-        """Of a worker of ``multiprocessing``, whose end runs no functions of atexit."""
+    def end_of_worker(*_: object) -> None:
+        """Registers the end of a worker, which runs no functions of atexit."""
+        util: Any = sys.modules.get("multiprocessing.util")
+        if util is not None:
+            util.Finalize(None, end, exitpriority=-100)
+
+    def after_fork() -> None:
         util: Any = sys.modules.get("multiprocessing.util")
         if util is not None:  # it forgets what is to be finalized, and then calls these
-            util.register_after_fork(
-                application, lambda _: util.Finalize(None, end, exitpriority=-100)
-            )
+            util.register_after_fork(application, end_of_worker)
 
-    os.register_at_fork(after_in_child=guarded(end_in_worker))
+    atexit.register(end)
+    end_of_worker()
+    os.register_at_fork(after_in_child=guarded(after_fork))
 
 
 def _open(application: _Application, session: ReplacedSession, call: Any, opened: Any) -> None:

@@ -35,15 +35,6 @@ def open_file(path: Path, *, links: bool = True) -> BinaryIO:
     return _opened(path, os.O_RDONLY | (0 if links else _NO_LINK), "rb")
 
 
-def append_to(path: Path) -> BinaryIO:
-    """Returns the regular file `path` of ours, opened to append to it, made if there is none.
-
-    Raises:
-        FormatError: as :func:`open_file`; also where the path is a link.
-    """
-    return _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NO_LINK, "ab")
-
-
 def create(path: Path) -> BinaryIO:
     """Returns a new file `path` of ours, opened for writing.
 

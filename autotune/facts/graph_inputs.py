@@ -51,6 +51,8 @@ _CATEGORIES = ("keys_strings", "cats_strings", "string_vocabulary")
 # The ranges that pictures and sound come in.
 _PICTURES = (Span(low=0, high=1), Span(low=-1, high=1), Span(low=0, high=255))
 _SOUND = (Span(low=-1, high=1), Span(low=-32768, high=32767))
+# What constants make of the right range: numbers about 1, or bytes whose mean was subtracted.
+_LARGEST_SCALED = 256.0
 
 
 def described(model: onnx.ModelProto, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -260,7 +262,7 @@ class _Uses:
             ends = sorted((factor * span.low + summand, factor * span.high + summand))
             largest = max(map(abs, ends))
             # where zero lies far outside, another range was meant
-            is_near = largest > 0 and ends[1] - ends[0] >= 0.8 * largest
+            is_near = 0 < largest <= _LARGEST_SCALED and ends[1] - ends[0] >= 0.8 * largest
             if is_near and abs(math.log(largest)) < distance:
                 best, distance = span, abs(math.log(largest))
         return best

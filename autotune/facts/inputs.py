@@ -97,6 +97,8 @@ def workload_for(
             constants,
         )
     if data is not None:
+        if values:
+            raise RequestError("--data brings its own values; leave --value out")
         return read(model, data)
     check_given(model, shapes, values)
     choice = first_that_runs(model, shapes, values)

@@ -58,6 +58,7 @@ def inspect(message: Message) -> ModelFacts:
     data_names = _data_names(model, path.parent)
     to_initializers(model)
     session, breaking = open_default(path)
+    _check_outputs(model)
     inputs = _inputs(session, model)
     optional = _optional(session, model)
     operators = Counter(operator_of(node) for node in all_nodes(model.graph))
@@ -152,7 +153,7 @@ def _inputs(session: Any, model: onnx.ModelProto) -> tuple[Tensor, ...]:
         inputs.append(
             Tensor(
                 name=item.name,
-                dtype=_dtype(item.name, types[item.name].tensor_type.elem_type),
+                dtype=_dtype(f"input '{item.name}'", types[item.name].tensor_type.elem_type),
                 shape=tuple(size or None for size in item.shape),
             )
         )
@@ -165,10 +166,21 @@ def _optional(session: Any, model: onnx.ModelProto) -> tuple[Tensor, ...]:
     tensors = []
     for item in session.get_overridable_initializers():
         with contextlib.suppress(ValueError):
-            dtype = _dtype(item.name, kinds[item.name])
+            dtype = _dtype(f"input '{item.name}'", kinds[item.name])
             shape = tuple(size or None for size in item.shape)
             tensors.append(Tensor(name=item.name, dtype=dtype, shape=shape))
     return tuple(tensors)
+
+
+def _check_outputs(model: onnx.ModelProto) -> None:
+    """Refuses a model whose answers Python cannot read.
+
+    Raises:
+        ValueError: an output has a type that numpy cannot hold.
+    """
+    for output in model.graph.output:
+        if element := output.type.tensor_type.elem_type:
+            _dtype(f"output '{output.name}'", element)
 
 
 def _dtype(name: str, element: int) -> str:
@@ -178,7 +190,7 @@ def _dtype(name: str, element: int) -> str:
     if dtype.kind not in "fiubc" or dtype.str[1:] == "V1":  # bfloat16, float8, int4: no numpy type
         named = onnx.TensorProto.DataType.Name(element).lower()
         raise ValueError(
-            f"its input '{name}' has the type {named}, which numpy cannot hold; "
+            f"its {name} has the type {named}, which numpy cannot hold; "
             "export the model with a cast inside"
         )
     return dtype.name

@@ -50,7 +50,7 @@ _KINDS: Mapping[str, _Kind] = {
     "nodes": _Kind(words=("node", "track", "point", "particle", "vert"), sizes=(32,)),
     "samples": _Kind(
         words=("sample", "audio", "wave", "sound", "pcm", "speech", "input_values"),
-        sizes=(16_000, 512, 1536, 1024, 480, 1280, 48_000, 160_000),
+        sizes=(16_000, 512, 256, 1536, 1024, 480, 1280, 48_000, 160_000),
     ),
     "frames": _Kind(
         words=("frame", "time", "input_features", "mel", "spec", "feats", "fbank"),

@@ -39,7 +39,9 @@ _ELEMENT_TYPES = {
 # The order of sums changes some last digits; a converter that changes the meaning does more.
 _MOST_ROUNDING = 1e-4
 _NAMES = "autotune.names"
-_DERIVED = re.compile(r"(autotune_\d+)(_.*)")
+# It ends in no digit: ONNX Runtime's tools call copies of a shared bias by its name and a number.
+_NEUTRAL = "autotune_{}_"
+_DERIVED = re.compile(r"(autotune_\d+_)(.+)")
 
 
 def make_ready(source: Path, path: Path, samples: Sequence[Feed]) -> None:
@@ -279,7 +281,7 @@ def _give_neutral_names(model: onnx.ModelProto) -> None:
     neutral: dict[str, str] = {}
     for graph in all_graphs(model.graph):
         for name in _names(graph):
-            neutral.setdefault(name, f"autotune_{len(neutral)}")
+            neutral.setdefault(name, _NEUTRAL.format(len(neutral)))
     _rename(model, neutral)
     names = {own: name for name, own in neutral.items()}
     model.metadata_props.add(key=_NAMES, value=json.dumps(names))

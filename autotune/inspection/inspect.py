@@ -75,6 +75,7 @@ def inspect_model(
     *,
     data: Path | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, float] | None = None,
     pairs: Mapping[str, str] | None = None,
     quick: bool = False,
     on_step: OnStep = lambda _done, _total: None,
@@ -83,6 +84,7 @@ def inspect_model(
 
     Args:
         data: Inputs; generated if None.
+        values: Numbers that fill generated inputs, by their names.
         pairs: Outputs that are inputs of the next step, by the names of the inputs.
 
     Raises:
@@ -92,9 +94,9 @@ def inspect_model(
     """
     model, failure = describe(path, pairs), ""
     try:
-        workload = workload_for(model, data, shapes or {})
+        workload = workload_for(model, data, shapes or {}, values=values or {})
     except RequestError as error:
-        if data is not None or shapes:
+        if data is not None or shapes or values:
             raise
         # the facts are shown all the same: they say which sizes are open
         failure, notes = str(error), ("none could be made",)

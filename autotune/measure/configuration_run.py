@@ -331,8 +331,9 @@ class ConfigurationRun:
             samples=None,
             batch=self._files.batch,
             clients=self._clients,
+            # a median of single runs is that of no sample where these differ in shape
             mean_ms=None
-            if self._clients == 1
+            if self._clients == 1 and turns[0].round == 1
             else float(np.median([time_slice.ms for time_slice in turns])),
             generated=self._generated,
             slowest=duet.slowest,

@@ -57,6 +57,8 @@ _NOISY_LOOK_SHARE = 1 / 8
 # Looks at the interval are spaced, so that stopping early is not fishing for a lucky moment. The
 # first one is for what is far too slow: of 122 recorded duets none was 5 % slower than it is in all
 # of its first four time slices.
+# So many times the time that the runs of a percentile take on a quiet machine they may take.
+_LONGEST_WAIT = 3.0
 _LOOKS = frozenset({4, 8, 14, 20, *range(30, 1000, 10)})
 # A pause lets a neighbour finish and the host place the virtual cores anew: on a shared host two of
 # them share a physical core at times, and without pauses that lasted for 10 to 30 s.
@@ -291,6 +293,7 @@ class Duet:
             ``reference``, and ``waited`` for a quieter machine.
         quiet_ms: The time of the reference on a quiet machine, for a configuration that runs on a
             device, and so has no neighbours among the reference's time slices; None for all others.
+        fewest_runs: Where the quiet time slices have fewer runs than this, all of them count.
     """
 
     reference: tuple[TimeSlice, ...]
@@ -300,6 +303,7 @@ class Duet:
     spent_s: Mapping[str, float]
     others: tuple[bool, ...] = ()
     quiet_ms: float | None = None
+    fewest_runs: int = 0
 
     @cached_property
     def ratios(self) -> list[float]:
@@ -334,8 +338,16 @@ class Duet:
     @property
     def is_undisturbed(self) -> bool:
         """Whether there are enough quiet time slices for an estimate that rests on them."""
+        return rests_on_quiet(self._settled.count(True), len(self._settled))
+
+    @cached_property
+    def _settled(self) -> list[bool]:
+        """Of each time slice in a steady state whether it counts as quiet."""
         first = self.settled_from or 0
-        return rests_on_quiet(self.quiet[first:].count(True), len(self.quiet) - first)
+        quiet = self.quiet[first:]
+        pairs = zip(self.configuration[first:], quiet, strict=True)
+        runs = sum(len(each.run_ns) for each, is_quiet in pairs if is_quiet)
+        return quiet if runs >= self.fewest_runs else [False] * len(quiet)
 
     @cached_property
     def chosen(self) -> list[int]:
@@ -344,7 +356,7 @@ class Duet:
         See :func:`autotune.measure.statistics.chosen_slices`; the warm-up is left out.
         """
         first = self.settled_from or 0
-        return [first + i for i in chosen_slices(self.quiet[first:])]
+        return [first + i for i in chosen_slices(self._settled)]
 
     @property
     def ratio(self) -> Interval:
@@ -431,6 +443,8 @@ def play(
             duet = stage.duet()
             if is_dominated(duet) or (stage.has_runs(effort) and _is_precise(duet, effort)):
                 break
+    else:  # the time is up: with too few quiet runs a percentile is that of a busy machine
+        stage.needs_runs(effort.fewest_runs)
     if quiet_ms is None:
         reference.learn(is_undisturbed=not stage.is_noisy)
     return stage.duet()
@@ -447,7 +461,8 @@ def _is_over(stage: "_Stage", effort: Effort, patience_s: float) -> bool:
     runs_s = 2 * effort.fewest_runs * stage.run_s
     longest_s = max(patience_s, effort.time_cap_s, effort.noisy_s) + effort.time_cap_s / 2 + runs_s
     if elapsed_s > longest_s:
-        return pairs >= _FEWEST_PAIRS
+        has_runs = stage.runs >= effort.fewest_runs or elapsed_s > _LONGEST_WAIT * longest_s
+        return pairs >= _FEWEST_PAIRS and has_runs
     if not stage.has_runs(effort):
         return False
     if stage.is_noisy:
@@ -483,6 +498,7 @@ class _Stage:
         self._asked_s: list[float] = []
         self._busy: list[tuple[float, float]] = []
         self._seen: Duet | None = None
+        self._fewest_runs = 0
         self._ask()
         self._first = [self._reference_slice()]
 
@@ -495,6 +511,11 @@ class _Stage:
     def undisturbed_pairs(self) -> int:
         """How many of the configuration's time slices were quiet."""
         return self.duet().quiet.count(True)
+
+    @property
+    def runs(self) -> int:
+        """The runs in all of the configuration's time slices."""
+        return sum(len(each.run_ns) for each in self.second)
 
     @property
     def undisturbed_runs(self) -> int:
@@ -520,12 +541,16 @@ class _Stage:
     @property
     def run_s(self) -> float:
         """How long a recorded run takes on both sides, with the cold runs of the time slices."""
-        runs = sum(len(each.run_ns) for each in self.second)
-        return (self._spent_s["configuration"] + self._spent_s["reference"]) / max(1, runs)
+        return (self._spent_s["configuration"] + self._spent_s["reference"]) / max(1, self.runs)
 
     @property
     def elapsed_s(self) -> float:
         return time.monotonic() - self._began
+
+    def needs_runs(self, fewest_runs: int) -> None:
+        """Makes all time slices count where the quiet ones have fewer runs than this."""
+        self._fewest_runs = fewest_runs
+        self._seen = None
 
     def wait_for_quiet(self, patience_s: float) -> None:
         """Repeats the reference's last time slice until it is an undisturbed one."""
@@ -574,6 +599,7 @@ class _Stage:
             spent_s=dict(self._spent_s),
             others=tuple(are_busy(self._asked_s, self._busy)[1:].tolist()),
             quiet_ms=self._quiet_ms,
+            fewest_runs=self._fewest_runs,
         )
 
     def _reference_slice(self) -> TimeSlice:

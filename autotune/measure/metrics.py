@@ -19,9 +19,6 @@ from autotune.measure.answers import Metric, Outputs
 Array = NDArray[np.generic]
 Answer = TypeVar("Answer")
 
-# The token that CTC puts between others (Graves et al., ICML 2006).
-_BLANK = 0
-
 
 def top1(
     outputs: Sequence[Outputs], references: Sequence[Outputs], inputs: Sequence[Feed]
@@ -118,29 +115,3 @@ def _classes(scores: Array) -> Array:
     if scores.dtype.kind == "f" and np.isnan(scores).any():
         raise RequestError("--metric top1: the scores hold NaN")
     return scores.argmax(-1) if scores.dtype.kind == "f" and scores.ndim else scores
-
-
-def _tokens(array: Array) -> list[object]:
-    """Returns the tokens of an answer; a negative number fills up a short label."""
-    tokens = _classes(array).ravel().tolist()
-    return [token for token in tokens if isinstance(token, str | bytes) or token >= 0]
-
-
-def _characters(array: Array) -> list[object]:
-    if array.dtype.kind in "SU":
-        return [character for text in array.ravel().tolist() for character in text]
-    tokens = _tokens(array)
-    if array.dtype.kind != "f":
-        return tokens
-    merged = [token for i, token in enumerate(tokens) if i == 0 or token != tokens[i - 1]]
-    return [token for token in merged if token != _BLANK]
-
-
-def _edit_distance(one: Sequence[object], other: Sequence[object]) -> int:
-    """Returns the fewest insertions, deletions and replacements between them (Levenshtein)."""
-    row = list(range(len(other) + 1))
-    for i, a in enumerate(one, start=1):
-        before, row[0] = row[0], i
-        for j, b in enumerate(other, start=1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))
-    return row[-1]

@@ -157,8 +157,8 @@ class Measurement:
         clients: How many clients ran at once. With several of them `ratio` is the reference's
             throughput over the configuration's, `latency_ms` the mean latency of a run as a client
             sees it, and percentiles are those of the runs of all clients.
-        mean_ms: With several clients the mean latency by the clock in quiet time slices; None with
-            one.
+        mean_ms: With several clients, or samples that differ in shape, the mean latency by the
+            clock in quiet time slices; None elsewhere.
         files_sha256: Digest of the model's files; None where a session was measured by itself.
         generated: The times of a decoder's generations, whose latency is that of a token; None
             where a sample is run as it is.

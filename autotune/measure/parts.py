@@ -30,6 +30,8 @@ _APART_IN_EACH = 3.0
 _LEAST = 1e-6
 _DEEPEST = 4
 _FEWEST_IN_COLUMN = 8  # fewer values show no scale
+# Probabilities in half precision add up to 1 within this.
+_SUM_TOLERANCE = 1e-2
 # They say themselves in which unit they are, so that small numbers are no other unit.
 _OF_ONE_SCALE = ("Sigmoid", "Softmax", "Tanh", "Hardmax")
 
@@ -197,7 +199,7 @@ def _channels(arrays: Sequence[Array]) -> list[int]:
 def _by_scale(part: OutputPart, arrays: Sequence[Array], depth: int) -> Iterator[OutputPart]:
     """Yields the parts of a part whose columns are of other scales."""
     has_columns = part.number is None and arrays[0].dtype.kind in "fiu"
-    if not has_columns or part.operator in _OF_ONE_SCALE:
+    if not has_columns or part.operator in _OF_ONE_SCALE or _are_shares(arrays):
         yield part
         return
     own = [part.of(array) for array in arrays]
@@ -211,6 +213,18 @@ def _by_scale(part: OutputPart, arrays: Sequence[Array], depth: int) -> Iterator
                 yield from _by_scale(inner, arrays, depth - 1)
             return
     yield part
+
+
+def _are_shares(arrays: Sequence[Array]) -> bool:
+    """Returns whether the numbers are probabilities that add up to 1, however they were made.
+
+    Those of absent classes are small, and no other unit.
+    """
+    if arrays[0].dtype.kind != "f" or not arrays[0].ndim or not all(a.size for a in arrays):
+        return False
+    return all(bool((a >= 0).all()) for a in arrays) and all(  # type: ignore[operator]
+        np.allclose(np.sum(a, -1, dtype=np.float64), 1, atol=_SUM_TOLERANCE) for a in arrays
+    )
 
 
 def _groups(arrays: Sequence[Array], axis: int) -> list[list[int]]:

@@ -150,7 +150,7 @@ def mean_log_interval(ratios: Sequence[float], others: Scatter = NO_SCATTER) -> 
     return Interval(value=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
-def percentile(run_ms: Sequence[float], rank: int, worth: float = 1.0) -> float | None:
+def percentile(run_ms: Sequence[float], rank: int) -> float | None:
     """Returns an upper estimate of the percentile, or None where there are too few runs for one.
 
     MLPerf Inference's early-stopping estimate (inference_rules.adoc, appendix "Early Stopping
@@ -161,44 +161,12 @@ def percentile(run_ms: Sequence[float], rank: int, worth: float = 1.0) -> float 
     Args:
         run_ms: The times of the runs.
         rank: The percentile: 50, 90, 95 or 99.
-        worth: How many independent runs each of them is worth; see :func:`independent_share`. The
-            estimate leaves out the share of the runs that it leaves out of as many independent
-            ones.
     """
     ordered = sorted(run_ms)
     if rank == 50:
         return float(np.median(ordered)) if ordered else None
-    independent = math.floor(len(ordered) * worth)
-    left_out = _over_latency(independent, rank)
-    if not left_out:
-        return None
-    return float(ordered[len(ordered) - max(1, len(ordered) * left_out // independent)])
-
-
-def independent_share(run_ms: Sequence[float], rank: int) -> float:
-    """Returns how many independent runs each of these is worth for a percentile: at most 1.
-
-    Latencies under load follow each other: one slow request delays all that wait behind it. What
-    counts is whether each is above the percentile; the share is one over the integrated
-    autocorrelation time of that series, by Geyer's initial positive sequence (Practical Markov
-    Chain Monte Carlo, Statistical Science 7(4), 1992).
-
-    Args:
-        run_ms: The latencies in the order of their requests.
-        rank: The percentile.
-    """
-    series = np.asarray(run_ms, dtype=float)
-    above = (series > np.percentile(series, rank)).astype(float)
-    above -= above.mean()
-    variance = float(above @ above)
-    if not variance:
-        return 1.0
-    # every lag at once: the inverse transform of the spectrum's power, padded against wrapping
-    power = np.abs(np.fft.rfft(above, 2 * len(above))) ** 2
-    correlation = np.fft.irfft(power)[: len(above)] / variance
-    pairs = correlation[: len(above) // 2 * 2].reshape(-1, 2).sum(axis=1)
-    positive = pairs[: int(np.argmax(pairs <= 0)) if (pairs <= 0).any() else len(pairs)]
-    return 1 / max(1.0, float(2 * positive.sum() - 1))
+    left_out = _over_latency(len(ordered), rank)
+    return float(ordered[len(ordered) - left_out]) if left_out else None
 
 
 @cache

@@ -17,6 +17,10 @@ _INPUTS = {"user": "your inputs", "generated": "generated inputs"}
 _TOO_FEW = "–: there were too few requests for this percentile."
 
 
+# Verdicts that say that nothing could be judged.
+_UNKNOWN = ("runs", "quiet")
+
+
 def view_comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> View:
     """Returns the verdicts, then the numbers of all configurations beside the baseline's."""
     blocks: list[Block] = list(map(_verdict, verdicts))
@@ -176,8 +180,8 @@ def junit_document(verdicts: Sequence[Verdict]) -> str:
     broken = [verdict for verdict in verdicts if not verdict.kept]
     counts = {
         "tests": len(verdicts),
-        "failures": sum(verdict.limit != "runs" for verdict in broken),
-        "errors": sum(verdict.limit == "runs" for verdict in broken),
+        "failures": sum(verdict.limit not in _UNKNOWN for verdict in broken),
+        "errors": sum(verdict.limit in _UNKNOWN for verdict in broken),
     }
     attributes = {
         "name": "autotune compare",
@@ -190,7 +194,7 @@ def junit_document(verdicts: Sequence[Verdict]) -> str:
             tests, "testcase", {"classname": config, "name": verdict.limit, "time": "0"}
         )
         if not verdict.kept:
-            kind = "error" if verdict.limit == "runs" else "failure"
+            kind = "error" if verdict.limit in _UNKNOWN else "failure"
             message = without_controls(verdict.words)
             ET.SubElement(case, kind, {"message": message}).text = message
     ET.indent(root)

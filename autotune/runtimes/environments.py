@@ -35,7 +35,7 @@ from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.process.scratch import carries_mark, remove_marked, write_mark
 from autotune.runtimes.answer import RuntimeAnswer
-from autotune.runtimes.installing import install, versions
+from autotune.runtimes.installing import install
 from autotune.runtimes.names import ALL, Release, read_release, read_releases
 
 OnNote = Callable[[str], None]
@@ -228,27 +228,6 @@ def remove(release: Release) -> int:
             (folder / _RECORD).unlink(missing_ok=True)  # half of it is none
             remove_marked(folder)
         return size
-
-
-def releases_between(first: Release, last: Release) -> list[Release]:
-    """Returns the releases from one version to another, as the package index has them, in order.
-
-    Pre-releases are left out.
-
-    Raises:
-        RequestError: the index cannot be reached, or has not both of them.
-    """
-    with _folder() as place, _alone(place), _making(place) as beside:
-        offered = {Release(first.name, text) for text in versions(first.name, beside)}
-    offered |= {each.release for each in added() if each.name == first.name}
-    for end in (first, last):
-        if end not in offered:
-            raise RequestError(f"the package index has no {end} for this Python")
-    between = [r for r in offered if first.numbers <= r.numbers <= last.numbers]
-    return sorted(
-        (r for r in between if r in (first, last) or re.fullmatch("[0-9.]+", r.version)),
-        key=lambda each: each.numbers,
-    )
 
 
 def ask(site: Path | None, names: Sequence[str] = ()) -> RuntimeAnswer:

@@ -40,21 +40,6 @@ def install(requirements: Sequence[str], target: Path, work: Path, *, alone: boo
         raise _fault(done.stdout, ", ".join(requirements))
 
 
-def versions(name: str, work: Path) -> list[str]:
-    """Returns the versions of a distribution that the index has for this Python, newest first.
-
-    Raises:
-        RequestError: the index has none, or cannot be reached.
-        CannotMeasureError: pip does not work here.
-    """
-    command = [*_pip(work), "index", "versions", name]
-    done = _run(command, work)
-    found = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
-    if done.returncode or found is None:
-        raise _fault(done.stdout, name)
-    return [version.strip() for version in found[1].split(",")]
-
-
 def _run(command: Sequence[str], work: Path) -> subprocess.CompletedProcess[str]:
     # the user's whole environment: the index, its certificates and proxies are named there
     environment = {**os.environ, MARK: str(work), "TMPDIR": str(work)}

@@ -264,8 +264,8 @@ def _lacking(objective: Objective, measurement: Measurement) -> str:
     if not objective.fewest_runs:
         return f"{objective.name} cannot be measured here: install autotune with the extra [nvidia]"
     return (
-        f"{objective.name} needs {objective.fewest_runs} undisturbed runs, and "
-        f"there were {measurement.runs} within the time"
+        f"{objective.name} needs {objective.fewest_runs} runs, and there were {measurement.runs} "
+        "within the time"
     )
 
 

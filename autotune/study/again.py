@@ -82,7 +82,9 @@ def _lineup(
     model = describe(options.model, options.pairs)
     if model.sha256 != attributes.get("model_sha256"):
         raise StudyError(f"{options.model} is not the model of the study in {folder}")
-    workload = workload_for(model, options.data, options.shapes, options.seed, options.generation)
+    workload = workload_for(
+        model, options.data, options.shapes, options.seed, options.generation, options.values
+    )
     options = options.for_workload(model, workload)
     workload = options.asked_of(model, workload)
     if workload.signature() != attributes.get("workload"):

@@ -133,6 +133,7 @@ class StudyOptions(CommonOptions):
     fix: Mapping[str, str] = field(default_factory=dict)
     data: Path | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
     generate: Path | None = None
     prompt_tokens: tuple[int, ...] = ()
     new_tokens: int | None = None

@@ -32,7 +32,9 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
             make_sampler(options.sampler, options.seed)
     tried = [read_configuration(file) for file in options.first]
     model = describe(options.model, options.pairs)
-    workload = workload_for(model, options.data, options.shapes, options.seed, options.generation)
+    workload = workload_for(
+        model, options.data, options.shapes, options.seed, options.generation, options.values
+    )
     options = options.for_workload(model, workload)
     workload = options.asked_of(model, workload)
     workload = replace(workload, warnings=(*model.remarks, *workload.warnings))

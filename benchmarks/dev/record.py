@@ -1,4 +1,4 @@
-"""Measures a whole space of a model, for `benchmarks/search.py` to search without the machine.
+"""Measures a whole space of a model, for `benchmarks/dev/search.py` to search without the machine.
 
     python benchmarks/dev/record.py MODEL.onnx SPACE.toml OUT.jsonl.gz [--max-error 0.05]
 
@@ -6,8 +6,8 @@ Every configuration once, in random order; then twice more, in longer measuremen
 front (the best of a thousand noisy numbers was lucky as well as good) and those that are far from
 what all others let expect (a noisy machine that passed for a quiet one). It goes on where it was
 stopped: OUT.jsonl holds what is measured, OUT.work the prepared models. NAME_inputs.npz beside
-    NAME.onnx is
-its input; MODEL may be cnn, transformer or lstm, which `autotune.facts.sample_models` builds.
+NAME.onnx is its input; MODEL may be cnn, transformer or lstm, which
+`autotune.facts.sample_models` builds.
 """
 
 import argparse
@@ -24,8 +24,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
 import numpy as np
-from common import sample_cnn, workload_of
+from inputs import sample_cnn, workload_of
 from recording import Header, Numbers, Recording, header_of, read
 
 from autotune import __version__

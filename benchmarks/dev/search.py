@@ -17,7 +17,7 @@ comparison, on the same measurer, selects one. What is shown:
     own ms  the search's own time for a trial, and what SQLite takes beside it
 
 The truth of a table is the median of three measurements and more near its front and of one
-elsewhere (`benchmarks/record.py`); no model smooths it. With --json "hv_worst_third" has the
+elsewhere (`benchmarks/dev/record.py`); no model smooths it. With --json "hv_worst_third" has the
 mean of the worst third of the tables, at each look. The tables of `synthesise.py` are simulated.
 """
 

@@ -1,4 +1,4 @@
-"""Where the time of a search goes: what overhead.py and shared.py tell it with."""
+"""Where the time of a search goes: what search.py and shared.py tell it with."""
 
 import contextlib
 import inspect

@@ -18,18 +18,14 @@ import postgresql
 import program
 import psutil
 import pytest
-from fakes import Cost, FakeMeasurer
 from recording import read
 from small_models import BUILDERS
 
 from autotune.deploy import telemetry
-from autotune.space.configuration import Configuration
-from autotune.study import seams
 
 pytestmark = pytest.mark.stress
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
-CONFIG = Path(__file__).parent.parent / "data" / "config" / "best.json"
 SHORT = "--max-latency 1us"
 """Nothing is that fast, so that the final comparison measures the default alone."""
 _RECORD = "lstm.onnx space.toml out.jsonl.gz --warm-up 1 --rounds 2 --more-rounds 0"
@@ -41,12 +37,7 @@ class Case:
 
     arguments: str
     holds: Callable[[Any], object]
-    cost: Cost | None = None
     alone: bool = False
-
-
-def _change_cost(configuration: Configuration) -> tuple[float, float]:
-    return 10.0 * 0.8 ** len(configuration.values), 100.0
 
 
 CASES = {
@@ -76,17 +67,22 @@ CASES = {
             for row in (it["convolution"], it["with pooling"])
         ),
     ),
+    "answers": Case(
+        arguments="",
+        holds=lambda it: all(
+            (row["new"] <= 0.05) == row["change"].startswith("harmless") for row in it["rows"]
+        ),
+    ),
+    "detectors": Case(
+        arguments="--trials 2 --timeout 10",
+        holds=lambda it: all(row["scores_error"] < 0.1 for row in it["rows"]),
+    ),
     "subnormal": Case(
         arguments="--width 64 --trials 2", holds=lambda it: "of 16,384 weights" in it["evidence"]
     ),
     "gpu": Case(
         arguments="--rehearse --minutes 1.5 --models cnn",
         holds=lambda it: len(it["models"]["cnn"]) >= 4,
-        alone=True,
-    ),
-    "loader": Case(
-        arguments=f"{CONFIG} --processes 1",
-        holds=lambda it: it["import_ms"] > 0 and 0 < it["memory_mib"] < 20,
         alone=True,
     ),
     "memory": Case(
@@ -115,6 +111,10 @@ CASES = {
             )
         ),
     ),
+    "samplers": Case(
+        arguments="lstm.onnx --trials 3 --seeds 1",
+        holds=lambda it: it["samplers"].keys() == {"effects", "tpe"},
+    ),
     "serving": Case(
         arguments="lstm.onnx --clients 2 --trials 1 --rounds 2",
         holds=lambda it: all(
@@ -122,34 +122,11 @@ CASES = {
             for name in ("default", "one_client", "tuned")
         ),
     ),
-    "simplification": Case(
-        arguments="lstm.onnx --trials 4",
-        holds=lambda it: it["parts"]["lstm"]["kept"] and it["needless"] == {"lstm": []},
-        cost=_change_cost,
-    ),
-    "overhead": Case(
-        arguments=f"lstm.onnx --trials 2 --space session --against {BENCHMARKS.parent}",
-        holds=lambda it: (
-            sum(s for both in it["lstm"]["parts"].values() for s in both)
-            == pytest.approx(it["lstm"]["wall_s"])
-        ),
-    ),
     "record": Case(arguments=_RECORD, holds=lambda it: len(read(it / "out.jsonl.gz")) == 4),
     "search": Case(
         arguments="--quick --seeds 1 --tables tables --strategies effects,random",
         holds=lambda it: 0 < it["strategies"]["random"]["hv"]["100"] <= 1,
         alone=True,
-    ),
-    "nodes": Case(
-        arguments="--quick",
-        holds=lambda it: all(
-            model["rows"] and {"float", "int8", "slow in float"} == model["forms"].keys()
-            for model in it.values()
-        ),
-    ),
-    "sequential": Case(
-        arguments="--draws 5",
-        holds=lambda it: all(row["within"] <= 0.2 for row in it if row["drop"] == 0.03),
     ),
     "digits": Case(
         arguments="",
@@ -160,15 +137,6 @@ CASES = {
         "--workers 1,2",
         holds=lambda it: [row["twice"] for row in it["workers"]["0 s"].values()] == [0, 0],
         alone=True,
-    ),
-    "smoothing": Case(
-        arguments="--quick --seconds 0.1",
-        holds=lambda it: all(
-            row["failure"] is None for sample in it.values() for row in sample["configurations"]
-        ),
-    ),
-    "transfer": Case(
-        arguments="--seeds 1 --trials 20", holds=lambda it: 0 < it["cold"]["hv_15"] <= 1, alone=True
     ),
     "zoo": Case(
         arguments="--quick",
@@ -212,7 +180,7 @@ def test_every_benchmark_has_a_short_form() -> None:
     }
     # these need models that no environment of the tests has, have tests of their own below, or are
     # a part of another one
-    alone = {"decoder", "gpu_contenders", "hook", "ocr", "service"}
+    alone = {"decoder", "detector_heads", "gpu_contenders", "hook", "ocr", "service"}
     alone |= {"ocr_application", "package_application", "packages", "service_application"}
     assert with_main - alone == CASES.keys()
 
@@ -237,7 +205,7 @@ def test_a_benchmark_runs_to_its_last_line(
             command, cwd=place, stdout=subprocess.PIPE, text=True, timeout=600, check=True
         ).stdout
     else:
-        _inside(name, arguments, case.cost, place, monkeypatch)
+        _inside(name, arguments, place, monkeypatch)
         printed = capsys.readouterr().out
     assert case.holds(place if name in WRITERS else json.loads(printed.splitlines()[-1])), printed
 
@@ -328,9 +296,7 @@ def test_an_application_of_a_package_prints_a_digest_of_its_answers(
     assert first == same != other
 
 
-def _inside(
-    name: str, arguments: list[str], cost: Cost | None, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _inside(name: str, arguments: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs a benchmark in this process; its measurements take a moment."""
     brief_studies.measure_briefly(monkeypatch.setattr)
     monkeypatch.setattr(program, "AUTOTUNE", brief_studies.AUTOTUNE)
@@ -339,9 +305,6 @@ def _inside(
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     benchmark = importlib.import_module(name)
-    if cost is not None:
-        for module in (seams, benchmark):
-            monkeypatch.setattr(module, "DuetMeasurer", lambda *_, **__: FakeMeasurer(cost))
     assert not benchmark.main()
 
 

@@ -1,7 +1,7 @@
 """A figure of the page: what Plotly draws, in colours that the page gives.
 
 Colours are names such as ``@accent``. The page puts the colours of its light or dark look in their
-place, and an exported file the light ones: see :data:`LIGHT` and ``page.js``.
+place: see ``page.js``.
 """
 
 import textwrap
@@ -14,19 +14,6 @@ from autotune.report.text import without_controls
 
 Plot = dict[str, Any]
 """Traces and layout as Plotly.js takes them: keys ``data`` and ``layout``."""
-
-LIGHT: Mapping[str, str] = {
-    "@text": "#1d2430",
-    "@muted": "#66718a",
-    "@line": "#dfe4ec",
-    "@card": "#ffffff",
-    "@accent": "#1f6feb",
-    "@second": "#b45309",
-    "@good": "#15803d",
-    "@bad": "#c8372d",
-    "@faint": "#9aa5b8",
-}
-"""The colours of the light look, which an exported file has; ``style.css`` has the same ones."""
 
 # What is that many times worse than the default would press all others into a corner. It lies
 # outside of the axes; a double-click shows it.
