@@ -48,7 +48,7 @@ class FakeChild:
     sessions: dict[str, Callable[[Array], Array]]
     folder: Path
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_: object, measures: bool) -> None:
         self._run: Callable[[Array], Array] = _exact
 
     def __enter__(self) -> "FakeChild":

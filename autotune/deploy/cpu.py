@@ -71,7 +71,9 @@ def _mac_name() -> str:
 
     command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(
+            command, env={}, capture_output=True, text=True, timeout=10, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip()
