@@ -179,7 +179,7 @@ def test_the_headline_of_a_busy_machine_says_so_and_what_to_type() -> None:
     study = result(busy, picked=2)
     assert "on a busy machine" in headline(study)
     assert "this is not confirmed" in headline(study)
-    assert f"type: autotune compare {study.folder}" in headline(study)
+    assert f"type `autotune compare {study.folder}`." in headline(study)
     (_, best) = json.loads(json.dumps(study.to_json()))["members"]
     assert best["evidence"]["undisturbed"] is False
     quiet = result(quick, picked=2)

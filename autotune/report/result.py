@@ -112,8 +112,8 @@ def headline(result: StudyResult) -> str:
     if busy:
         sentences.append(
             "Other programs held the cores, which slows some configurations more than others, so "
-            "this is not confirmed. When the machine is quiet, type: "
-            f"autotune compare {result.folder}"
+            "this is not confirmed. When the machine is quiet, type "
+            f"`autotune compare {result.folder}`."
         )
     if not result.complete:
         sentences.append("No final comparison has confirmed this.")
