@@ -12,18 +12,6 @@ def get_build_info(): return "made for a test"
 def get_available_providers(): return {providers!r}
 '''
 
-FORWARDING = """
-import importlib, os, sys
-own, fake = os.path.dirname(os.path.dirname(os.path.abspath(__file__))), sys.modules[__name__]
-places = sys.path[:]
-sys.path[:] = [place for place in sys.path if os.path.abspath(place) != own]
-del sys.modules[__name__]
-real = importlib.import_module(__name__)
-sys.path[:], sys.modules[__name__] = places, fake
-globals().update({name: value for name, value in vars(real).items() if name != "__spec__"})
-"""
-"""The code of a package that is the installed ONNX Runtime in another folder."""
-
 
 def files_of(
     name: str,

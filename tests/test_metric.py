@@ -3,17 +3,25 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from factories import normal
 from fakes import setting, thread_space
 
 from autotune.errors import RequestError
-from autotune.measure.answers import Outputs
-from autotune.measure.metrics import METRICS
+from autotune.facts import sample_models
+from autotune.facts.feeds import Feed
+from autotune.facts.model import describe
+from autotune.measure.answers import OutputJudge, OutputMismatchError, Outputs
+from autotune.measure.metrics import METRICS, WITHOUT_LABELS
 from autotune.search.trial import Limits
 from autotune.storage.identity import digest, identity_of
 from autotune.study import metric
+from autotune.study.options import StudyOptions
+from autotune.study.resolve import resolve_study
+from autotune.study.seams import Seams
 
 _MODULE = """
 def right(outputs, references, inputs):
@@ -130,6 +138,46 @@ def test_labels_that_do_not_fit_are_told(
 ) -> None:
     with pytest.raises(RequestError, match=f"--metric {name}.*{message}"):
         _rate(name, outputs, labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "given", "message"),
+    [
+        ("top1", [[0.9, 0.1]], [[np.nan, 0.1]], "the scores hold NaN"),
+        ("cosine", [1.0, 2.0], [1.0, np.nan], "no finite numbers"),
+        ("cosine", [1.0, 2.0], [np.inf, 2.0], "no finite numbers"),
+    ],
+)
+def test_no_metric_rates_what_is_not_finite(
+    name: str, right: list[object], given: list[object], message: str
+) -> None:
+    """It is the failure of a configuration, and of the request where it is the model's own."""
+    feeds: list[Feed] = [{"x": np.zeros(1)}]
+    outputs, wrong = [{"y": np.array(right)}], [{"y": np.array(given)}]
+    with pytest.raises(RequestError, match=message):
+        METRICS[name](wrong, outputs, feeds)
+    judge = OutputJudge(outputs, feeds, METRICS[name])
+    with pytest.raises(OutputMismatchError):
+        judge.compare(wrong)
+    if name == "top1":
+        with pytest.raises(RequestError, match=message):
+            OutputJudge(wrong, feeds, METRICS[name])
+
+
+@pytest.mark.parametrize("has_labels", [False, True])
+def test_top1_without_labels_says_what_it_compares_with(has_labels: bool, tmp_path: Path) -> None:
+    sample_models.write("cnn", tmp_path / "cnn.onnx")
+    (tensor,) = describe(tmp_path / "cnn.onnx").inputs
+    shape = [size if isinstance(size, int) else 1 for size in tensor.shape]
+    arrays: dict[str, Any] = {tensor.name: normal(1, 4, *shape)}
+    if has_labels:
+        arrays["labels"] = np.zeros(4, int)
+    np.savez(tmp_path / "inputs.npz", **arrays)
+    options = StudyOptions(
+        model=tmp_path / "cnn.onnx", data=tmp_path / "inputs.npz", metric="top1", out=tmp_path / "o"
+    )
+    context = resolve_study(options, Seams())
+    assert (WITHOUT_LABELS in context.workload.warnings) is not has_labels
 
 
 def test_a_metric_is_known_by_its_name() -> None:

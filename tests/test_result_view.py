@@ -1,5 +1,6 @@
 """What is said of a study's result: its end on one screen, its details, and its changes."""
 
+import json
 from dataclasses import replace
 from io import StringIO
 
@@ -161,9 +162,38 @@ def test_reasons_come_first_where_most_trials_failed() -> None:
     reasons = {"ort_transformers: no pattern of a transformer was found": 9}
     refused = replace(result(), trials=10, failed={"refused": 9}, reasons=reasons)
     text = words_of(view_ending(refused, ""))
-    assert "the default stays, because no other configuration could be measured" in text
-    assert "9 of 10 trials failed: ort_transformers: no pattern of a transformer was found" in text
+    assert text.startswith(
+        "net.onnx: 9 of 10 trials failed: ort_transformers: no pattern of a transformer was found "
+        "(9); the default stays, because no other configuration could be measured."
+    )
     assert "better by more than the noise" not in text
+    near = member(7, _THREADS, 1.01)
+    most = replace(result(others=(near,)), trials=10, failed={"refused": 7}, reasons=reasons)
+    assert words_of(view_ending(most, "")).startswith("net.onnx: 7 of 10 trials failed: ort_")
+
+
+def test_the_headline_of_a_busy_machine_says_so_and_what_to_type() -> None:
+    """In the terminal and in JSON; the page calls such a config not confirmed."""
+    quick = member(2, _OUTSIDE, 7.35)
+    busy = replace(quick, evidence=replace(quick.evidence, undisturbed=False))
+    study = result(busy, picked=2)
+    assert "on a busy machine" in headline(study)
+    assert "this is not confirmed" in headline(study)
+    assert f"type `autotune compare {study.folder}`." in headline(study)
+    (_, best) = json.loads(json.dumps(study.to_json()))["members"]
+    assert best["evidence"]["undisturbed"] is False
+    quiet = result(quick, picked=2)
+    assert "busy" not in headline(quiet)
+
+
+def test_a_percentile_has_its_interval() -> None:
+    quick = member(2, _OUTSIDE, 2.0)
+    gains = {**quick.evidence.gains, "p99_ms": Interval(value=2.0, low=1.6, high=2.5)}
+    made = replace(quick, evidence=replace(quick.evidence, p99_ms=5.0, gains=gains))
+    default = member(0, {})
+    default = replace(default, evidence=replace(default.evidence, p99_ms=10.0))
+    study = replace(result(members=(default, made), picked=2), objectives=("latency_ms", "p99_ms"))
+    assert "0.50 of its p99 ms (0.40–0.62)" in headline(study)
 
 
 def test_a_default_that_was_picked_says_so() -> None:

@@ -5,8 +5,7 @@ sample's inputs, where there is one, and the unoptimised model's output otherwis
 better the higher it is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from autotune.facts.workload import LABELS
 from autotune.measure.answers import Metric, Outputs
 
 Array = NDArray[np.generic]
-Answer = TypeVar("Answer")
 
 
 def top1(
@@ -28,7 +26,7 @@ def top1(
     Labels are numbers of classes.
     """
     right = []
-    for chosen, truth in _pairs("top1", outputs, references, inputs, _classes):
+    for chosen, truth in _pairs("top1", outputs, references, inputs):
         if chosen.size != truth.size:
             raise RequestError(
                 f"--metric top1: {truth.size} labels for a sample with {chosen.size} rows of scores"
@@ -64,19 +62,20 @@ def cosine(
 METRICS: Mapping[str, Metric] = {"top1": top1, "cosine": cosine}
 """The metrics that ``--metric`` knows by name."""
 
+WITHOUT_LABELS = "--metric top1 has no labels: compared with the model's own decisions"
+"""What a study says of top1 where the user gave no labels."""
+
 
 def _pairs(
     name: str,
     outputs: Sequence[Outputs],
     references: Sequence[Outputs],
     inputs: Sequence[Feed],
-    decode: Callable[[Array], Answer],
-) -> list[tuple[Answer, Answer]]:
-    """Returns the answer in the first output of each sample, and the right one.
+) -> list[tuple[Array, Array]]:
+    """Returns the classes in the first output of each sample, and the right ones.
 
     Args:
         inputs: The samples, with their labels where there are some.
-        decode: Reads the answer out of an output or a label.
 
     Raises:
         RequestError: the labels are no answers to such an output.
@@ -85,7 +84,7 @@ def _pairs(
     for output, reference, feed in zip(outputs, references, inputs, strict=True):
         first = _first(name, output)
         if LABELS not in feed:
-            pairs.append((decode(first), decode(_first(name, reference))))
+            pairs.append((_classes(first), _classes(_first(name, reference))))
             continue
         truth = np.asarray(feed[LABELS])
         is_text = truth.dtype.kind in "SU"
@@ -95,7 +94,7 @@ def _pairs(
                 f"{first.dtype}; labels are texts for an output of texts, and whole numbers for "
                 "any other"
             )
-        pairs.append((decode(first), decode(truth)))
+        pairs.append((_classes(first), _classes(truth)))
     return pairs
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
 from autotune.report.changes import changes, memory_change, nearest
 from autotune.report.remarks import (
@@ -111,8 +112,8 @@ def headline(result: StudyResult) -> str:
     if busy:
         sentences.append(
             "Other programs held the cores, which slows some configurations more than others, so "
-            "this is not confirmed. When the machine is quiet, type: "
-            f"autotune compare {result.folder}"
+            "this is not confirmed. When the machine is quiet, type "
+            f"`autotune compare {result.folder}`."
         )
     if not result.complete:
         sentences.append("No final comparison has confirmed this.")
@@ -195,15 +196,15 @@ def _default_stays(result: StudyResult) -> str:
         reason = "no other configuration keeps the limits"
     else:
         reason = "no other configuration is better by more than the noise"
-    sentences = [f"{result.model.name}: the default stays, because {reason}."]
+    sentences = [f"the default stays, because {reason}."]
     if 2 * failed >= result.trials:  # what was measured is not what the study was about
         reasons = (f"{text} ({count})" for text, count in result.reasons.items())
-        sentences.append(f"{failed} of {result.trials} trials failed: {'; '.join(reasons)}.")
+        sentences.insert(0, f"{failed} of {result.trials} trials failed: {'; '.join(reasons)};")
     if not result.best.admitted:
         sentences.append(_broken_limit(result))
     if result.clients > 1:
         sentences.append(f"With {result.clients} clients: {served(result.baseline)}.")
-    return " ".join(sentences)
+    return f"{result.model.name}: {' '.join(sentences)}"
 
 
 def _broken_limit(result: StudyResult) -> str:
@@ -230,9 +231,9 @@ def _further(result: StudyResult) -> list[Objective]:
 
 def _change(result: StudyResult, objective: Objective) -> str:
     """Returns how a further objective of the chosen member compares with the default."""
-    value = result.best.evidence.values[objective.name]
-    baseline = result.baseline.evidence.values[objective.name]
-    return f"{value / baseline:.2f} of its {objective.heading}"
+    gain = result.best.evidence.gains[objective.name]
+    less = Interval(value=1 / gain.value, low=1 / gain.high, high=1 / gain.low)
+    return f"{less.value:.2f} of its {objective.heading} ({interval(less)})"
 
 
 def _memory_gain(member: Member) -> str:

@@ -192,5 +192,5 @@ class Search:
         spent_s = self.clock.monotonic() - self._began_s
         fresh, left = len(self.trials) - self._before, self._budget - len(self.trials)
         by_count = spent_s / fresh * left if fresh else None
-        by_time = None if self._timeout_s is None else self._timeout_s - spent_s
+        by_time = None if self._timeout_s is None else max(0.0, self._timeout_s - spent_s)
         return min((s for s in (by_count, by_time) if s is not None), default=None)

@@ -6,6 +6,7 @@ from autotune import __version__
 from autotune.deploy.config import Environment
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import describe
+from autotune.measure.metrics import WITHOUT_LABELS, top1
 from autotune.search.context import Context
 from autotune.search.objective import find
 from autotune.search.samplers import make_sampler
@@ -37,7 +38,8 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
     )
     options = options.for_workload(model, workload)
     workload = options.asked_of(model, workload)
-    workload = replace(workload, warnings=(*model.remarks, *workload.warnings))
+    unlabelled = [WITHOUT_LABELS] if metric is top1 and not workload.labels else []
+    workload = replace(workload, warnings=(*model.remarks, *workload.warnings, *unlabelled))
     machine, runtime = seams.hardware(), seams.runtime()
     whole = find_space(options.space)
     clients = options.clients or whole.clients or 1
