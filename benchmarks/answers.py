@@ -4,16 +4,18 @@
 
 Faults are planted into answers of made detectors, classifiers and hidden states. Beside the judge
 stands the rule that it replaced: one relative L2 distance over each output. Of each model the
-answers under all optimisations, which sum in another order, and those of int8 of convolutions and
-matrix products are judged; FOLDER may hold MODEL.npz with real inputs. An error above 0.05 is
-refused. No time is measured. A model of pictures without inputs sees pages with text over soft
-colours (`pip install pillow`).
+answers under all optimisations, which sum in another order, and those of some forms of int8 that a
+study tries are judged; a form that a model has not is a row with the reason. FOLDER may hold
+MODEL.npz or MODEL_inputs.npz with real inputs. An error above 0.05 is refused. No
+time is measured. A model of pictures without inputs sees pages with text over soft colours
+(`pip install pillow`).
 """
 
 import argparse
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +26,26 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail as OnnxFault
 
 from autotune.facts.inputs import workload_for
 from autotune.facts.model import Model, describe
+from autotune.facts.output_parts import UNKNOWN, Origins, Producer
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.answers import OutputMismatchError, Outputs, compare
 from autotune.measure.flatten import flatten
-from autotune.measure.parts import UNKNOWN, Origins
 from autotune.measure.producers import numbers_of_elements
-from autotune.measure.replies import Producer
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]
 LIMIT = 0.05
 SAMPLES = 8
-INT8 = {"precision": "int8_static", "quantized_operators": "products"}
+_STATIC: dict[str, Any] = {"precision": "int8_static", "quantized_operators": "products"}
+# without VNNI products of eight bits saturate
+_SEVEN_BITS = {**_STATIC, "per_channel": True, "reduce_range": True}
+FORMS: dict[str, dict[str, Any]] = {
+    "int8": _STATIC,
+    "int8, 7 bits per channel": _SEVEN_BITS,
+    "int8, 7 bits, 16 kept in float": {**_SEVEN_BITS, "kept_in_float": 16},
+    "int8, dynamic": {"precision": "int8_dynamic", "per_channel": True},
+}
 
 
 def old_error(references: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
@@ -159,9 +168,10 @@ def outputs_of(path: Path, workload: Workload, level: str) -> list[Outputs]:
     return [flatten(names, session.run(None, dict(f))) for f in workload.validation[:SAMPLES]]
 
 
-def harmless(model: Model, workload: Workload) -> Iterator[Row]:
-    """Yields a row for sums in another order, and one for int8."""
-    name = model.path.stem
+def harmless(path: Path, data: Path | None) -> Iterator[Row]:
+    """Yields a row for sums in another order, and one for each form of int8."""
+    model, name = describe(path), path.stem
+    workload = workload_of(model, data)
     right = outputs_of(model.path, workload, "ORT_DISABLE_ALL")
     producers, numbers = numbers_of_elements(model.path, workload.validation[:1])
     origins = Origins.of(producers, numbers)
@@ -169,13 +179,13 @@ def harmless(model: Model, workload: Workload) -> Iterator[Row]:
     yield judged(name, "harmless: fp32, optimised", right, optimised, origins)
     with tempfile.TemporaryDirectory() as cache:
         preparer = Preparer(model, Path(cache), workload=workload, signature="benchmark")
-        for kept in (0, 4):
-            words = f"int8, {kept} nodes kept in float" if kept else "int8"
+        for words, values in FORMS.items():
             try:
-                file = preparer.prepare({**INT8, **({"kept_in_float": kept} if kept else {})})
+                file = preparer.prepare(values)
                 given = outputs_of(file.path, workload, "ORT_ENABLE_ALL")
             except (PreparationError, OnnxFault) as fault:
-                print(f"{name}, {words}: {str(fault).splitlines()[0][:80]}")
+                reason = str(fault).splitlines()[0]
+                yield {"model": name, "change": words, "old": None, "new": None, "where": reason}
                 continue
             yield judged(name, words, right, given, origins)
 
@@ -202,9 +212,9 @@ def pages(model: Model, size: int) -> dict[str, Any]:
 
 def workload_of(model: Model, data: Path | None) -> Workload:
     """Returns the inputs of a model: the file of its name, pages, or generated ones."""
-    file = data / f"{model.path.stem}.npz" if data else None
-    if file and file.exists():
-        return workload_for(model, file, {})
+    for end in (".npz", "_inputs.npz"):
+        if data and (file := data / f"{model.path.stem}{end}").exists():
+            return workload_for(model, file, {})
     sizes = [size for size in model.inputs[0].shape[1:] if isinstance(size, int) and size != 3]
     if len(model.inputs) > 1 or len(model.inputs[0].shape) != 4:
         return workload_for(model, None, {})
@@ -214,6 +224,11 @@ def workload_of(model: Model, data: Path | None) -> Workload:
         return workload_for(model, made, {})
 
 
+def verdict(error: float | None) -> str:
+    """Returns an error, and whether it is admitted."""
+    return "-" if error is None else f"{error:.2g} {'no' if error > LIMIT else 'ok'}"
+
+
 def main() -> None:
     """Prints the table, and one JSON object with ``--json``."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -221,16 +236,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    rows = list(faults())
-    for path in asked.models:
-        model = describe(path)
-        rows += harmless(model, workload_of(model, asked.data))
     print(f"{'model':28} {'change':32} {'old rule':>14} {'judge':>14}  worst part")
-    for row in rows:
-        old, new = (
-            f"{row[key]:.2g} {'no' if row[key] > LIMIT else 'ok'}" for key in ("old", "new")
-        )
-        print(f"{row['model']!s:28} {row['change']!s:32} {old:>14} {new:>14}  {row['where']}")
+    rows = []
+    for row in chain(faults(), *(harmless(path, asked.data) for path in asked.models)):
+        rows.append(row)
+        old, new = (verdict(row[key]) for key in ("old", "new"))
+        words = f"{row['model']!s:28} {row['change']!s:32} {old:>14} {new:>14}  {row['where']}"
+        print(words.rstrip(), flush=True)
     if asked.json:
         print(json.dumps({"rows": rows}, default=str))
 

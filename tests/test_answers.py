@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from autotune.deploy.config import Coverage
 from autotune.errors import RequestError
+from autotune.facts.output_parts import UNKNOWN, Origins, Producer
 from autotune.measure.answers import (
     OutputJudge,
     OutputMismatchError,
@@ -18,8 +19,6 @@ from autotune.measure.answers import (
 )
 from autotune.measure.flatten import flatten
 from autotune.measure.outcome import Fidelity
-from autotune.measure.parts import UNKNOWN, Origins
-from autotune.measure.replies import Producer
 from autotune.report.remarks import coverage_remarks
 
 Array = NDArray[np.generic]

@@ -129,7 +129,8 @@ def _kept(folder: Path) -> set[str]:
         "WHERE key = 'configuration' AND state IN ('COMPLETE', 'PRUNED') AND trial_id IN "
         "(SELECT trial_id FROM trial_user_attributes WHERE key IN ('measurement', 'failure'))"
     )
-    with sqlite3.connect(f"file:{folder / 'study.db'}?mode=ro", uri=True) as file:
+    # a reader that may not write takes back no transaction that a kill cut off, and reads nothing
+    with sqlite3.connect(f"file:{folder / 'study.db'}?mode=rw", timeout=60, uri=True) as file:
         try:
             rows = file.execute(statement).fetchall()
         except sqlite3.OperationalError:  # it was killed before it had made its tables

@@ -186,3 +186,13 @@ def test_weights_alone_are_ranked_by_what_their_bits_do(is_gemm: bool) -> None:
         for rounding in (sensitivity.EIGHT_BITS, weights_alone)
     ]
     assert orders == [["outliers", "plain"], ["plain", "outliers"]]
+
+
+def test_columns_of_another_scale_count_apart() -> None:
+    """The scores of a detector beside its boxes in pixels, in one output."""
+    draw = np.random.default_rng(1)
+    rows = np.concatenate([draw.uniform(50, 600, (1, 4, 80)), draw.uniform(0, 1, (1, 10, 80))], 1)
+    lost = rows.copy()
+    lost[:, 4:] = 0
+    assert output_distance([rows], [lost]) == 1.0
+    assert output_distance([rows], [rows]) == 0.0

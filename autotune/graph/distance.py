@@ -9,6 +9,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from autotune.facts.feeds import Feed
+from autotune.facts.output_parts import UNKNOWN, parts_of
 
 
 def open_exactly(model: str | bytes) -> onnxruntime.InferenceSession:
@@ -48,9 +49,10 @@ def largest_distance(
 def output_distance(expected: Sequence[Any], actual: Sequence[Any]) -> float | None:
     """Returns the largest distance of an output of one run: of floats the relative L2 distance.
 
-    Of other types it is the share of elements that differ. Values that are not finite in both count
-    as equal, and an output of another shape is as far off as one without any relation (1). None
-    where there is nothing to compare, because no output has an element.
+    Columns of another scale count apart, as where answers are judged: the scores of a detector
+    beside its boxes. Of other types it is the share of elements that differ. Values that are not
+    finite in both count as equal, and an output of another shape is as far off as one without any
+    relation (1). None where there is nothing to compare, because no output has an element.
     """
     pairs = list(zip(_arrays(expected), _arrays(actual), strict=False))
     if len(list(_arrays(expected))) != len(list(_arrays(actual))):
@@ -76,9 +78,14 @@ def _distance(expected: NDArray[Any], actual: NDArray[Any]) -> float:
         return 1.0
     if expected.dtype.kind != "f":
         return float(np.mean(expected != actual))
-    finite = np.isfinite(expected)
-    if not np.array_equal(finite, np.isfinite(actual)):
+    if not np.array_equal(np.isfinite(expected), np.isfinite(actual)):
         return np.inf
+    parts = parts_of("", [expected], UNKNOWN)
+    return max(_relative_distance(part.of(expected), part.of(actual)) for part in parts)
+
+
+def _relative_distance(expected: NDArray[Any], actual: NDArray[Any]) -> float:
+    finite = np.isfinite(expected)
     values = expected[finite].astype(np.float64)  # the norm of large halves is none
     size = float(np.linalg.norm(values))
     gap = float(np.linalg.norm(values - actual[finite]))

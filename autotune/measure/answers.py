@@ -2,8 +2,8 @@
 
 The right answers are those of the unoptimised model, on the validation samples. The rules:
 
-1.  An output is judged by its parts (:mod:`autotune.measure.parts`): what different nodes made, or
-    columns of another scale. The error of a configuration is that of its worst part.
+1.  An output is judged by its parts (:mod:`autotune.facts.output_parts`): what different nodes
+    made, or columns of another scale. The error of a configuration is that of its worst part.
 2.  The error of numbers on a sample is the relative L2 distance. A sample that is nearly zero
     counts by a tenth of the size of all samples. Of sigmoids, which say how likely something is,
     elements below 0.02 in both count as equal, and the others as at least 0.1 large: what is absent
@@ -34,9 +34,7 @@ from numpy.typing import NDArray
 from autotune.deploy.config import Coverage
 from autotune.errors import RequestError
 from autotune.facts.feeds import Feed
-from autotune.measure.flatten import output_of
-from autotune.measure.outcome import Fidelity
-from autotune.measure.parts import (
+from autotune.facts.output_parts import (
     UNKNOWN,
     Array,
     Origins,
@@ -45,6 +43,8 @@ from autotune.measure.parts import (
     elements_of,
     parts_of,
 )
+from autotune.measure.flatten import output_of
+from autotune.measure.outcome import Fidelity
 
 Outputs = Mapping[str, Array]
 """One sample's outputs, flat: an array for each name."""

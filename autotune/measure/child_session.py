@@ -7,11 +7,11 @@ from pathlib import Path
 
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed, save_samples
+from autotune.facts.output_parts import Origins
 from autotune.facts.workload import Workload
 from autotune.measure.answers import Outputs
 from autotune.measure.configuration_run import FIRST_LIMITS
 from autotune.measure.memory import Usage
-from autotune.measure.parts import Origins
 from autotune.measure.replies import FirstRuns, Opened
 from autotune.measure.requests import (
     SampleFiles,

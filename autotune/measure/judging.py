@@ -20,12 +20,12 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import RequestError
 from autotune.facts.batches import stack
 from autotune.facts.model import Model
+from autotune.facts.output_parts import Origins
 from autotune.facts.workload import LABELS, Workload
 from autotune.measure.answers import Metric, OutputMismatchError, Outputs, compare
 from autotune.measure.child_session import ChildSession, child_session
 from autotune.measure.companions import Case, Companions, compare_companions
 from autotune.measure.outcome import Fidelity
-from autotune.measure.parts import Origins
 from autotune.measure.requests import samples_of
 from autotune.measure.sample_sets import UNOPTIMISED
 from autotune.measure.sequential import BEYOND, UNDECIDED, WITHIN, Drop, look, looks_at

@@ -18,7 +18,7 @@ from onnx import TensorProto, external_data_helper, helper
 
 from autotune.facts.feeds import Feed
 from autotune.facts.graphs import all_weights, operator_of
-from autotune.measure.replies import Producer
+from autotune.facts.output_parts import Producer
 
 # The inputs that hold data, by operator; None means all of them. The others are places and sizes.
 _MOVING: dict[str, tuple[int, ...] | None] = {

@@ -13,9 +13,9 @@ from autotune.deploy.records import (
     MeasuredPositive,
     PositiveWhole,
     Several,
-    Text,
     Whole,
 )
+from autotune.facts.output_parts import Producer
 from autotune.measure.device_memory import DeviceUsage
 from autotune.measure.memory import Usage
 
@@ -86,22 +86,6 @@ class SliceTimes:
     run_ns: Several[PositiveWhole]
     cpu_ns: Whole
     round: PositiveWhole = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Producer:
-    """A node that makes elements of an output.
-
-    Attributes:
-        number: Its number among those of all outputs, from 1.
-        tensor: The name of what it makes.
-        operator: Its type; ``Sigmoid`` for products of sigmoids too. Empty for an input of the
-            model and a weight.
-    """
-
-    number: Whole
-    tensor: Text
-    operator: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,10 +19,10 @@ from autotune.deploy.session import SessionConfig
 from autotune.errors import DataError
 from autotune.facts.batches import Batching
 from autotune.facts.feeds import load_samples, save_samples
+from autotune.facts.output_parts import UNKNOWN, Origins
 from autotune.facts.workload import TIMING_SAMPLES, Workload
 from autotune.measure.answers import OutputMismatchError, Outputs
 from autotune.measure.flatten import output_of
-from autotune.measure.parts import UNKNOWN, Origins
 from autotune.measure.replies import Done, Opened, Producers
 from autotune.process.child import Child, ChildFailure
 

@@ -17,7 +17,7 @@ from test_config import make_config
 from test_loader import write_config
 
 import autotune
-from autotune.graph.graph_facts import FILE, GraphFacts
+from autotune.graph.graph_facts import FILE, Converted
 from autotune.measure.memory import parse_status
 from autotune.process.child import Child, memory_limit
 
@@ -93,7 +93,7 @@ def _packed(source: Path, folder: Path, *, bits: int) -> float:
         "shared": None,
     }
     with Child("autotune.graph.prepare_child", memory_limit()) as child:
-        child.request(request, 300, GraphFacts)
+        assert child.request(request, 300, Converted).refusal is None
         return parse_status(Path(f"/proc/{child.pid}/status").read_text("ascii")).peak_mib
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.deploy.records import Text, Whole
 from autotune.facts.feeds import Feed
-from autotune.measure.replies import Producer
 
 Array = NDArray[np.generic]
 
@@ -34,6 +34,22 @@ _FEWEST_IN_COLUMN = 8  # fewer values show no scale
 _SUM_TOLERANCE = 1e-2
 # They say themselves in which unit they are, so that small numbers are no other unit.
 _OF_ONE_SCALE = ("Sigmoid", "Softmax", "Tanh", "Hardmax")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Producer:
+    """A node that makes elements of an output.
+
+    Attributes:
+        number: Its number among those of all outputs, from 1.
+        tensor: The name of what it makes.
+        operator: Its type; ``Sigmoid`` for products of sigmoids too. Empty for an input of the
+            model and a weight.
+    """
+
+    number: Whole
+    tensor: Text
+    operator: str
 
 
 @dataclass(frozen=True, kw_only=True)
