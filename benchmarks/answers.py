@@ -15,6 +15,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +168,10 @@ def outputs_of(path: Path, workload: Workload, level: str) -> list[Outputs]:
     return [flatten(names, session.run(None, dict(f))) for f in workload.validation[:SAMPLES]]
 
 
-def harmless(model: Model, workload: Workload) -> Iterator[Row]:
-    """Yields a row for sums in another order, and one for int8."""
-    name = model.path.stem
+def harmless(path: Path, data: Path | None) -> Iterator[Row]:
+    """Yields a row for sums in another order, and one for each form of int8."""
+    model, name = describe(path), path.stem
+    workload = workload_of(model, data)
     right = outputs_of(model.path, workload, "ORT_DISABLE_ALL")
     producers, numbers = numbers_of_elements(model.path, workload.validation[:1])
     origins = Origins.of(producers, numbers)
@@ -234,14 +236,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    rows = list(faults())
-    for path in asked.models:
-        model = describe(path)
-        rows += harmless(model, workload_of(model, asked.data))
     print(f"{'model':28} {'change':32} {'old rule':>14} {'judge':>14}  worst part")
-    for row in rows:
+    rows = []
+    for row in chain(faults(), *(harmless(path, asked.data) for path in asked.models)):
+        rows.append(row)
         old, new = (verdict(row[key]) for key in ("old", "new"))
-        print(f"{row['model']!s:28} {row['change']!s:32} {old:>14} {new:>14}  {row['where']}")
+        words = f"{row['model']!s:28} {row['change']!s:32} {old:>14} {new:>14}  {row['where']}"
+        print(words.rstrip(), flush=True)
     if asked.json:
         print(json.dumps({"rows": rows}, default=str))
 

@@ -87,7 +87,7 @@ def study(path: Path, folder: Path, asked: argparse.Namespace) -> dict[str, Any]
     command += ["--trials", asked.trials, "--timeout", f"{asked.timeout}s"]
     subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
     front = json.loads((out / "front.json").read_text())
-    best = next(m for m in front["members"] if m["trial"] == front["picked"])
+    best = next(m for m in front["members"] if m["evidence"]["trial"] == front["picked"])
     tuned = autotune.load(out / "best.json")
     default = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     ((name, values),) = samples.items()

@@ -252,6 +252,7 @@ def call_of(options: StudyOptions) -> str:
 
     It has what a storage keeps of the options, the metric and the sampler, and with that neither
     a storage nor its password.
+    """
     asked = {**options.to_record(), "metric": options.metric, "sampler": options.sampler}
     default = StudyOptions(model=options.model).to_record()
     changes = [
