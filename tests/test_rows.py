@@ -85,11 +85,13 @@ _ASKED: list[dict[str, Any]] = [
         "objectives": ("latency_ms", "cpu_s"),
         "prefer": "cpu",
         "seed": 3,
+        "sampler": "tpe",
         "early_stop": False,
         "clients": 4,
     },
     {
         "shapes": {"x": (1, 3)},
+        "values": {"x": 0.5},
         "prompt_tokens": (16, 64),
         "pairs": {"past": "present"},
     },

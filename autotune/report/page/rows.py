@@ -250,9 +250,10 @@ _OF_ONE_RUN = frozenset({"model", "out", "study_name"})
 def call_of(options: StudyOptions) -> str:
     """Returns the Python code that repeats a study.
 
-    It has what a storage keeps of the options, and with that neither a storage nor its password.
+    It has what a storage keeps of the options, the metric and the sampler, and with that neither
+    a storage nor its password.
     """
-    asked = {**options.to_record(), "metric": options.metric}
+    asked = {**options.to_record(), "metric": options.metric, "sampler": options.sampler}
     default = StudyOptions(model=options.model).to_record()
     changes = [
         f"    {name}={value!r},"
