@@ -194,6 +194,8 @@ def test_a_benchmark_runs_to_its_last_line(
         pytest.importorskip("psycopg", reason="the driver for PostgreSQL is not installed")
         if postgresql.find_programs() is None:
             pytest.skip("PostgreSQL is not installed")
+    if name == "detectors":
+        pytest.importorskip("PIL", reason="Pillow, which draws the pictures, is not installed")
     if name == "digits":
         pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     case = CASES[name]
