@@ -45,7 +45,7 @@ def patch_sessions(module: ModuleType, recorder: Recorder) -> None:
 
 
 class _Thread(threading.local):
-    """What is known of a thread: when its last call ended, and what the recorder took since."""
+    """When the last call of a thread ended, and the time that the recorder took since."""
 
     ended_ns = 0
     own_ns = 0

@@ -76,7 +76,7 @@ class _Application:
         folder: Its folder.
         module: The module that defines ``InferenceSession``.
         original: The constructor of the class, as ONNX Runtime has it.
-        verbose: Whether each session is told.
+        verbose: Whether each session has its line on stderr.
     """
 
     def __init__(

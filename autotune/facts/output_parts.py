@@ -106,7 +106,7 @@ def _slice(places: tuple[int, ...] | None) -> str:
 
 @dataclass(frozen=True)
 class Origins:
-    """What is known of the producers of a model's outputs.
+    """The producers of a model's outputs, as far as they are known.
 
     Attributes:
         producers: Those of each output.

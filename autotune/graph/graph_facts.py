@@ -10,7 +10,7 @@ FILE = "best.onnx"
 
 @dataclass(frozen=True, kw_only=True)
 class GraphFacts:
-    """What is known of a transformed model.
+    """Facts about a transformed model.
 
     Attributes:
         graph_digest: Equal for models that ONNX Runtime optimises to the same graph; None where

@@ -2,14 +2,13 @@
 
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import optuna
 from optuna.samplers import BaseSampler
 
 from autotune.errors import MissingPackageError, RequestError
+from autotune.search.named_code import load_named
 
 SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
     "tpe": lambda seed: optuna.samplers.TPESampler(multivariate=True, group=True, seed=seed),
@@ -35,20 +34,11 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
     """
     if name in SAMPLERS:
         return SAMPLERS[name](seed % _LARGEST_SEED)
-    place, colon, attribute = name.partition(":")
-    if not (colon and place and attribute):
-        raise RequestError(
-            f"--sampler: '{name}' is none of {', '.join(SAMPLERS)}, and not of the form "
-            "MODULE:CLASS"
-        )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    kind = load_named("--sampler", name, SAMPLERS, "MODULE:CLASS")
     try:
-        kind = getattr(importlib.import_module(place), attribute)
         has_seed = "seed" in inspect.signature(kind).parameters
         sampler = kind(seed=seed % _LARGEST_SEED) if has_seed else kind()
-    except Exception as error:  # a module may fail in any way while it is loaded
+    except Exception as error:  # a class may fail in any way
         raise RequestError(f"--sampler {name}: {type(error).__name__}: {error}") from error
     if not isinstance(sampler, BaseSampler):
         raise RequestError(f"--sampler {name}: it is no sampler of Optuna")

@@ -1,7 +1,6 @@
 """The metric that is named on the command line: the user's function, or one of autotune's."""
 
 import hashlib
-import importlib
 import math
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from autotune.errors import FormatError, RequestError
 from autotune.facts.feeds import Feed
 from autotune.measure.answers import Metric, Outputs
 from autotune.measure.metrics import METRICS
+from autotune.search.named_code import load_named
 
 _LARGEST_SOURCE_BYTES = 16 << 20
 
@@ -29,19 +29,7 @@ def load_metric(name: str) -> Metric:
     """
     if name in METRICS:
         return METRICS[name]
-    place, colon, attribute = name.partition(":")
-    if not (colon and place and attribute):
-        raise RequestError(
-            f"--metric: '{name}' is none of {', '.join(METRICS)}, and not of the form "
-            "MODULE:FUNCTION"
-        )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        function = getattr(importlib.import_module(place), attribute)
-    except Exception as error:  # a module may fail in any way while it is loaded
-        raise RequestError(f"--metric {name}: {type(error).__name__}: {error}") from error
+    function = load_named("--metric", name, METRICS, "MODULE:FUNCTION")
     if not callable(function):
         raise RequestError(f"--metric {name}: it is no function")
 
