@@ -9,9 +9,7 @@ import contextlib
 import ctypes
 import gc
 import json
-import mmap
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -28,19 +26,6 @@ LONG_S = 600
 
 def segfault(_: Message, __: Message) -> None:
     ctypes.string_at(0)
-
-
-def abort(_: Message, __: Message) -> None:
-    """Does as C++ does with an exception that nobody catches."""
-    os.abort()
-
-
-def illegal_instruction(_: Message, __: Message) -> None:
-    """Runs an instruction that no processor of this kind has."""
-    code = b"\x0f\x0b" if platform.machine() in {"x86_64", "AMD64"} else b"\0\0\0\0"
-    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    page.write(code)
-    ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
 
 
 def hang(_: Message, __: Message) -> None:

@@ -18,7 +18,7 @@ from autotune.report.page.writing import write_page, write_report
 from autotune.space.configuration import Configuration
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-TRIALS = 40
+TRIALS = 24
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("quiet")]
 
@@ -52,7 +52,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("browser")
     sample_models.write("lstm", folder / "lstm.onnx")
-    FakeWorld(cost).tune(
+    FakeWorld(cost, on_disk=True).tune(
         folder / "lstm.onnx", trials=TRIALS, space="session", out=folder / "out", early_stop=False
     )
     return write_report(folder / "out")
@@ -170,9 +170,9 @@ def test_a_click_selects_the_configuration(look: Look) -> None:
     assert look.complaints == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_look_follows_the_system(browser: Any, report: Path, scheme: str) -> None:
-    look = Look(browser, report, color_scheme=scheme)
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_the_look_follows_the_system(look: Look, scheme: str) -> None:
+    look.page.emulate_media(color_scheme=scheme)
     red = look.page.evaluate(
         "['body', '#figure-front .legendtext'].map((selector) => {"
         " const style = getComputedStyle(document.querySelector(selector));"
@@ -182,7 +182,6 @@ def test_the_look_follows_the_system(browser: Any, report: Path, scheme: str) ->
     background, text = red
     assert (background < text) == (scheme == "dark")
     assert look.complaints == []
-    look.page.close()
 
 
 def test_a_phone_has_no_wide_page(browser: Any, report: Path) -> None:

@@ -75,18 +75,11 @@ def inject(measurer: DuetMeasurer) -> Iterator[Inject]:
     plan.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("do", "fault", "sign"),
-    [
-        *((do, "segfault", "SIGSEGV") for do in _PHASES),
-        ("open", "abort", "SIGABRT"),
-        ("slice", "illegal_instruction", "SIGILL"),
-    ],
-)
-def test_a_crash_is_told_with_its_phase(inject: Inject, do: str, fault: str, sign: str) -> None:
-    outcome = inject(do, fault)
+@pytest.mark.parametrize("do", _PHASES)
+def test_a_crash_is_told_with_its_phase(inject: Inject, do: str) -> None:
+    outcome = inject(do, "segfault")
     assert outcome.kind == "crashed"
-    assert outcome.message.startswith(sign)
+    assert outcome.message.startswith("SIGSEGV")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> StudyR
 
 
 def _tune(model: Path, space: str, out: Path, **options: Any) -> StudyResult:
-    return FakeWorld(_cost).tune(model, space=space, out=out, trials=10, **options)
+    return FakeWorld(_cost, on_disk=True).tune(model, space=space, out=out, trials=10, **options)
 
 
 @pytest.mark.process

@@ -60,8 +60,6 @@ _TRIALS = round(30 * SHARE)
 _PHASES = ("open", "first_runs", "answers", "held", "slice")
 _FAULTS: list[dict[str, Any]] = [
     {"fault": "segfault"},
-    {"fault": "abort"},
-    {"fault": "illegal_instruction"},
     {"fault": "killed"},
     {"fault": "hang"},
     {"fault": "garbage", "text": "this is no reply"},
