@@ -300,7 +300,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     counts: dict[str, int] = {}
     _counted(monkeypatch, float_model, "make_ready", counts)
     _counted(monkeypatch, calibration, "activation_ranges", counts)
-    _counted(monkeypatch, sensitivity, "node_errors", counts)
+    _counted(monkeypatch, sensitivity, "ranked", counts)
     source, feeds = write("transformer", tmp_path)
     save_samples(feeds, tmp_path / "samples.npz")
     (tmp_path / "shared").mkdir()
@@ -317,7 +317,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         )
 
     make("int8_static", kept_in_float=1)
-    once = {"make_ready": 1, "activation_ranges": 1, "node_errors": 1}
+    once = {"make_ready": 1, "activation_ranges": 1, "ranked": 1}
     assert counts == once
     make("int8_static", kept_in_float=2, per_channel=True, quantized_operators="products")
     make("int8_static", symmetric=True)

@@ -131,9 +131,6 @@ def test_a_model_over_2_gib_has_no_int8_but_that_of_weights() -> None:
     assert "int8_weight_only" in offered
     assert {"int8_static", "int8_dynamic"}.isdisjoint(offered)
     assert "over 2 GiB" in space.left_out["precision=int8_dynamic"]
-    # its nodes cannot be ranked
-    kept: dict[str, Value] = {"precision": "int8_weight_only", "kept_in_float": 1}
-    assert space.nearest(kept) == Configuration.of({"precision": "int8_weight_only"})
 
 
 def test_fixed_parameters() -> None:

@@ -1,16 +1,15 @@
 """The float model that a precision quantises, with its ranges and rankings, each made once."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from autotune.facts.feeds import Feed
 from autotune.facts.graphs import operator_of
 from autotune.graph import by_time, calibration, sensitivity
-from autotune.graph.by_time import Quantise, Slow
+from autotune.graph.by_time import Quantise
 from autotune.graph.calibration import Ranges
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.ready_model import make_ready, original_names
@@ -68,26 +67,23 @@ class FloatModel:
         ranges: Ranges = self._shared.record(f"ready-ranges_{method}", make)
         return ranges
 
-    def slow(self, quantise: Quantise, kernels: str) -> Slow:
-        """Returns which nodes eight bits make slower, measured once for the same kernels.
+    def slow(self, quantise: Quantise, kernels: str) -> list[str]:
+        """Returns the names of the nodes that eight bits make slower, measured once for a kernel.
 
         Args:
             quantise: Writes a copy of the model, all in eight bits.
             kernels: The name of what decides on the kernels that ONNX Runtime runs that copy with.
         """
 
-        def make() -> dict[str, Any]:
+        def make() -> list[str]:
             model = self.load()
-            return by_time.slow(model, by_time.measure(model, self._samples, quantise))
+            return by_time.best_in_float(model, by_time.measure(model, self._samples, quantise))
 
-        return Slow(**self._shared.record(f"ready-slow-{kernels}", make))
+        names: list[str] = self._shared.record(f"ready-slow-{kernels}", make)
+        return names
 
     def most_sensitive(
-        self,
-        types: Sequence[str],
-        count: int,
-        in_float: Sequence[str],
-        costs: Mapping[str, float] | None = None,
+        self, types: Sequence[str], count: int, in_float: Sequence[str]
     ) -> list[str]:
         """Returns the names of the `count` nodes of these types that are best left in float.
 
@@ -95,12 +91,13 @@ class FloatModel:
             types: Types of nodes that are considered; none means all that can be quantised.
             count: How many; 0 ranks nothing.
             in_float: Names of nodes that are in float already, and do not count.
-            costs: What leaving each of the others in float costs; None counts multiplications.
         """
         if not count:
             return []
         model = self.load()
-        names = sensitivity.ranked("ready", self._shared, model, self._samples, costs=costs)
+        names: list[str] = self._shared.record(
+            "ready-ranked", lambda: sensitivity.ranked(model, self._samples)
+        )
         allowed = types or sensitivity.QUANTISABLE
         types_by_name = {node.name: operator_of(node) for node in model.graph.node}
         free = (name for name in names if name not in in_float)

@@ -26,7 +26,7 @@ from autotune.facts.graphs import (
 )
 from autotune.facts.weights import embedding_nodes
 from autotune.graph import sensitivity
-from autotune.graph.by_time import PRODUCTS, Quantise, Slow
+from autotune.graph.by_time import PRODUCTS, Quantise
 from autotune.graph.calibration import Ranges, quantisable_types
 from autotune.graph.dead_products import proven_constants
 from autotune.graph.entries import (
@@ -126,15 +126,14 @@ def static(
     model = ready.load()
     ranges = ready.ranges(how.calibration, target.with_name("calibrated.onnx"))
     in_float = _unfit(model, ranges, how)
-    slow = _slow(ready, ranges, how) if how.slow_in_float else None
-    in_float += slow.names if slow else []
-    costs = slow.lost_us if slow else None
-    in_float += ready.most_sensitive(how.weighted_types, how.kept_in_float, in_float, costs)
+    slow = _slow(ready, ranges, how) if how.slow_in_float else []
+    in_float += slow
+    in_float += ready.most_sensitive(how.weighted_types, how.kept_in_float, in_float)
     quantisable = set(sensitivity.quantisable(model, how.weighted_types))
     if quantisable <= set(in_float):
         raise StepRefusedError(
             "eight bits make every node slower here"
-            if slow and quantisable <= set(slow.names)
+            if quantisable <= set(slow)
             else "there is no node left that can be quantised"
         )
     excluded = [*in_float, *_embeddings_apart(model, how.embeddings)]
@@ -143,7 +142,7 @@ def static(
     give_names(target, names)
 
 
-def _slow(ready: FloatModel, ranges: Ranges, how: StaticOptions) -> Slow:
+def _slow(ready: FloatModel, ranges: Ranges, how: StaticOptions) -> list[str]:
     """Returns which nodes eight bits make slower.
 
     Scales for each channel change no kernel: one measurement serves both values. It is made with
