@@ -249,34 +249,39 @@ _REVERTED = simplification(
     2,
     [
         part(_INT8, ["latency_ms", "peak_memory_mib"], 1.15, 0.41),
-        part({"kept_in_float": 16}, [ANSWERS]),
+        part({"kept_in_float": 16}, [ANSWERS], error=0.0194),
         part(_OUTSIDE, ["peak_memory_mib"], 1.0, 0.86),
         part(_THREADS),
     ],
     1.15,
     0.35,
 )
-_STUDY = result(member(2, {**_INT8, **_OUTSIDE}, 1.15, 35.0), picked=2, simplification=_REVERTED)
+_STUDY = result(
+    member(2, {**_INT8, **_OUTSIDE}, 1.15, 35.0, 0.0061), picked=2, simplification=_REVERTED
+)
 
 
 def test_what_each_change_brings() -> None:
     lines = lines_of(view_why(_STUDY))
     assert "external data 0.86 of the memory" in lines
     assert "together 1.15× (1.14–1.16), 0.35 of the memory" in lines
-    assert "2 threads no effect, dropped" in lines
-    assert any(line.endswith("needed for latency and memory") for line in lines)
-    assert any(line.endswith("needed for answers") for line in lines)
-    assert any(line.startswith("2 threads") and line.endswith(" dropped") for line in lines)
+    assert "2 threads no clear effect, dropped" in lines
+    assert any(line.startswith("int8") and line.endswith(" kept") for line in lines)
+    (line,) = (line for line in lines if "error" in line)
+    assert line.endswith("kept: error 0.0061 instead of 0.019 without it")
+    assert not any("needed" in line for line in lines)
 
 
 def test_a_change_without_numbers_has_a_reason() -> None:
     failing = replace(part(_THREADS, [RUNNING]), speedup=None, memory=None, failure="no memory")
     doubtful = part(_OUTSIDE, kept=True)
-    text = words_of(
-        view_why(replace(_STUDY, simplification=simplification(2, [failing, doubtful])))
-    )
+    in_a_group = replace(part({"arena": "off"}, kept=True), speedup=None, memory=None, error=None)
+    parts = [failing, doubtful, in_a_group]
+    text = words_of(view_why(replace(_STUDY, simplification=simplification(2, parts))))
     assert "2 threads without it the config fails (no memory)" in text
-    assert "external data no clear effect, kept" in text
+    why = "kept, because a loss without it is not ruled out"
+    assert f"external data no clear effect; {why}" in text
+    assert f"no arena not measured alone; {why}" in text
 
 
 def test_why_there_is_nothing_to_say_of_changes() -> None:

@@ -43,7 +43,7 @@ def _sections(state: StudyState, figures: Mapping[str, Figure]) -> Iterator[Sect
             name="changes",
             title="Each change reverted alone",
             note=HOW,
-            blocks=[reverted(result.simplification.parts)],
+            blocks=[reverted(result)],
         )
     for name in ("search", "memory"):
         if name in figures:
