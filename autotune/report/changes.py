@@ -13,8 +13,8 @@ from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import OBJECTIVES, SPEEDS
 
 HOW = (
-    "Each change was reverted and measured side by side with the winner, those of one row together; "
-    "all of them were measured beside the default. Brackets hold 95 % intervals."
+    "Each change was reverted and measured beside the winner, those of one row together; all of "
+    "them were measured beside the default. Brackets hold 95 % intervals."
 )
 """How the numbers of :func:`changes` and :func:`reverted` were measured."""
 

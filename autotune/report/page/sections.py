@@ -41,7 +41,7 @@ def _sections(state: StudyState, figures: Mapping[str, Figure]) -> Iterator[Sect
         assert result.simplification is not None
         yield Section(
             name="changes",
-            title="Each change reverted alone",
+            title="Each change reverted",
             note=HOW,
             blocks=[reverted(result)],
         )
