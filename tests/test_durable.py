@@ -210,7 +210,7 @@ def sqlite_as_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Place:
     monkeypatch.setattr(
         database,
         "_open_server",
-        lambda _, patience, *__: database._careful(patience)(url),
+        lambda _, patience, *__: database._careful(optuna.storages.RDBStorage, patience)(url),
     )
     return Place.of("postgresql://host/name", tmp_path)
 

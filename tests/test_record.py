@@ -193,7 +193,7 @@ def test_a_trial_that_was_cut_off_goes_on(
 
 
 def test_a_trial_without_a_sign_of_life_is_released(storage: optuna.storages.BaseStorage) -> None:
-    """A worker may die before its first heartbeat."""
+    """A worker may die before its first heartbeat, or behind a proxy that passes none on."""
     study = _study(storage)
     enqueue(study, ARENA, _SPACE, _NAMES)
     study.ask()
