@@ -561,12 +561,10 @@ def test_an_interrupted_study_goes_on(recording: Path, tmp_path: Path) -> None:
 
 
 def test_options_that_a_recording_cannot_take_are_refused(recording: Path, tmp_path: Path) -> None:
-    options = ("--traffic", "a.json", "--storage", "sqlite:///a.db", "--set", "model=m.onnx")
+    options = ("--storage", "sqlite:///a.db", "--set", "model=m.onnx")
     done = command_line.run(tmp_path, "study", recording.name, *options)
     assert done.returncode == 2
-    assert "takes no --model, --storage, --traffic; its options are" in " ".join(
-        done.stderr.split()
-    )
+    assert "takes no --model, --storage; its options are" in " ".join(done.stderr.split())
 
 
 def test_show_says_what_a_recording_holds(recording: Path, tmp_path: Path) -> None:
