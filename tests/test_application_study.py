@@ -563,7 +563,7 @@ def test_an_interrupted_study_goes_on(recording: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--traffic a.json --storage sqlite:///a.db --set model=m.onnx", "takes no --model, --st"),
+        ("--storage sqlite:///a.db --set model=m.onnx", "takes no --model, --storage"),
         ("--runtimes onnxruntime-openvino", "record, study and run it there"),
     ],
 )

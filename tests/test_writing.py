@@ -116,8 +116,8 @@ def test_what_each_change_brings_is_shown() -> None:
         for row in re.findall(r"<tr.*?</tr>", section, re.DOTALL)
     ]
     assert [row[0] for row in rows[1:]] == ["int8 static", "external data", "2 threads"]
-    assert rows[-1][-1] == "dropped"
-    assert rows[-2][-1] == "needed for latency"
+    assert rows[-1][-1] == "no clear effect, dropped"
+    assert rows[-2][-1] == "kept"
 
 
 @pytest.mark.parametrize("made", [None, pages.result()], ids=["no result", "no trials"])

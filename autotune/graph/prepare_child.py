@@ -37,7 +37,7 @@ from autotune.graph.model_file import (
     make_plain,
     size_with_data,
 )
-from autotune.graph.parameters import STEPS, Precision
+from autotune.graph.parameters import STEPS
 from autotune.graph.storage_form import EXTERNAL_DATA, STORAGE_FORMS
 from autotune.process.child_end import Handler, Message, TransientError, printable, serve
 
@@ -135,7 +135,7 @@ def _apply(
     for package in step.missing:
         raise _RefusedByStep(name, not_installed(package))
     try:
-        if isinstance(step, Precision):
+        if step.wants_samples:
             step.run(source, target, samples, shared=shared, **options)
         else:
             step.run(source, target, **options)

@@ -1,26 +1,27 @@
 """What each change of the selected config brings; or what came nearest to a default that stays."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from autotune.deploy.config import Interval
 from autotune.report.text import interval
 from autotune.report.view import BLANK, Block, Line, Table, View, lines
-from autotune.results.leave_one_out import RUNNING, Part, Simplification
+from autotune.results.leave_one_out import ANSWERS, RUNNING, Part, Simplification
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import SMALLEST_GAIN, is_gain, is_loss
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import OBJECTIVES
+from autotune.search.objective import OBJECTIVES, SPEEDS
 
 HOW = (
-    "Each change was reverted alone and measured side by side with the winner; all of them were "
-    "measured beside the default. Brackets hold 95 % intervals."
+    "Each change was reverted and measured beside the winner, those of one row together; all of "
+    "them were measured beside the default. Brackets hold 95 % intervals."
 )
 """How the numbers of :func:`changes` and :func:`reverted` were measured."""
 
 # Less saved memory than this is not worth a line.
 _CLEARLY_LEANER = 0.95
 _MAY_COST = 0.05
+_MEMORY = ("peak_memory_mib", "peak_device_memory_mib", "held_memory_mib")
 
 
 def view_why(result: StudyResult) -> View:
@@ -37,8 +38,8 @@ def view_why(result: StudyResult) -> View:
         BLANK,
         changes(result) or Line("No change was dropped."),
         BLANK,
-        Line("Each change reverted alone, and what the winner gains by it:"),
-        reverted(simplification.parts),
+        Line("What the winner gains by each change that was reverted:"),
+        reverted(result),
         BLANK,
         Line(HOW),
     ]
@@ -56,17 +57,21 @@ def changes(result: StudyResult, *, has_whole: bool = True) -> Table | None:
     simplification = result.simplification
     if simplification is None or simplification.trial != result.picked or not simplification.kept:
         return None
-    rows = [(part.words, _brings(part)) for part in simplification.kept]
+    rows = [(part.words, _brings(part, result)) for part in simplification.kept]
     if has_whole and simplification.whole is not None and len(simplification.kept) > 1:
-        rows.append(("together", _brings(simplification.whole)))
+        rows.append(("together", _brings(simplification.whole, result)))
     if simplification.dropped:
         words = ", ".join(part.words for part in simplification.dropped)
-        rows.append((words, "no effect, dropped"))
+        rows.append((words, "no clear effect, dropped"))
     return Table(headings=("change", "what it brings"), rows=rows, words=(0, 1))
 
 
-def reverted(parts: Sequence[Part]) -> Table:
-    """Returns a row for each change that was reverted alone: what it brings, and the verdict."""
+def reverted(result: StudyResult) -> Table:
+    """Returns a row for each change that was reverted: its numbers, and what became of it.
+
+    Changes that were reverted together have one row, with their numbers together.
+    """
+    parts = result.simplification.parts if result.simplification else ()
     return Table(
         headings=("change", "speed-up with it", "memory with it", "verdict"),
         rows=[
@@ -74,7 +79,7 @@ def reverted(parts: Sequence[Part]) -> Table:
                 part.words,
                 "" if part.speedup is None else _times(part.speedup),
                 "" if part.memory is None else f"{part.memory.value:.2f} ({interval(part.memory)})",
-                _reason(part) if part.kept else "dropped",
+                _verdict(part, result),
             )
             for part in parts
         ],
@@ -124,14 +129,47 @@ def memory_change(member: Member) -> float:
     return 1 / gain.value - 1 if is_other else 0.0
 
 
-def _brings(part: Part) -> str:
-    """Returns what changes do to latency and memory, or why they are there if they do nothing."""
+def _brings(part: Part, result: StudyResult) -> str:
+    """Returns what changes do to latency, memory and answers, or why they are there."""
     effects = []
     if part.speedup is not None and _is_clear(part.speedup):
         effects.append(_times(part.speedup))
     if part.memory is not None and _is_clear(part.memory):
         effects.append(f"{part.memory.value:.2f} of the memory")
-    return ", ".join(effects) or _reason(part)
+    return ", ".join([*effects, *_beyond_columns(part, result)]) or _why_kept(part)
+
+
+def _verdict(part: Part, result: StudyResult) -> str:
+    """Returns what became of changes, beside their speed-up and memory."""
+    if not part.kept:
+        return "no clear effect, dropped"
+    if not part.matters_for:
+        return _why_kept(part)
+    return ": ".join(filter(None, ["kept", ", ".join(_beyond_columns(part, result))]))
+
+
+def _beyond_columns(part: Part, result: StudyResult) -> Iterator[str]:
+    """Yields what is worse without changes, beside speed and memory."""
+    if RUNNING in part.matters_for:
+        yield f"without it the config fails ({part.failure})"
+    for name in part.matters_for:
+        if name == ANSWERS:
+            yield _answers_without(part, result.best.evidence.error)
+        elif name in OBJECTIVES and name not in (*SPEEDS, *_MEMORY):
+            yield f"worse {OBJECTIVES[name].word} without it"
+
+
+def _answers_without(part: Part, error: float) -> str:
+    """Returns how far off the answers are with changes and without; a metric may tell more."""
+    if part.error is None or part.error <= error:
+        return "a lower metric without it"
+    return f"error {error:.2g} instead of {part.error:.2g} without it"
+
+
+def _why_kept(part: Part) -> str:
+    """Returns why changes were kept that nothing speaks for."""
+    effect = "not measured alone" if part.speedup is None else "no clear effect"
+    return f"{effect}; kept, because a loss without it is not ruled out"
 
 
 def _simplification(result: StudyResult) -> Simplification | None:
@@ -182,13 +220,3 @@ def _times(speedup: Interval) -> str:
 def _is_clear(factor: Interval) -> bool:
     """Returns whether a factor is another one than 1, by more than the noise."""
     return abs(factor.value - 1) >= SMALLEST_GAIN and not factor.low <= 1 <= factor.high
-
-
-def _reason(part: Part) -> str:
-    """Returns what a change that was kept is needed for."""
-    if RUNNING in part.matters_for:
-        return f"without it the config fails ({part.failure})"
-    if not part.matters_for:
-        return "no clear effect, kept"
-    words = [OBJECTIVES[name].word if name in OBJECTIVES else name for name in part.matters_for]
-    return f"needed for {' and '.join(words)}"

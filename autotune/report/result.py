@@ -28,7 +28,7 @@ _ANSWERS = {
 }
 # A speed-up whose interval spans more than this factor tells little.
 _WIDE = 2.0
-_MOST_MEMBERS = 5
+_MOST_MEMBERS = 4
 _BRINGS = "What each change brings, beside the config without it:"
 
 
@@ -155,9 +155,7 @@ def _answer(result: StudyResult, members: Sequence[Member], *, is_short: bool) -
         blocks += [*map(Line, sentences), BLANK]
     if (table := changes(result, has_whole=not is_short)) is not None:
         rows = [(f"  {words}", effect) for words, effect in table.rows]
-        shown = Table(
-            headings=table.headings, rows=rows, words=(0, 1), is_cut=is_short, has_headings=False
-        )
+        shown = Table(headings=table.headings, rows=rows, words=(0, 1), has_headings=False)
         blocks += [Line(_BRINGS), shown, BLANK]
     return blocks
 
@@ -289,7 +287,7 @@ def _front(result: StudyResult, members: Sequence[Member], *, is_short: bool) ->
     rows = list(map(cells, members))
     picked = next((n for n, member in enumerate(members) if member.trial == result.picked), None)
     words = (len(headings) - 1,)
-    return Table(headings=headings, rows=rows, words=words, marked=picked, is_cut=is_short)
+    return Table(headings=headings, rows=rows, words=words, marked=picked)
 
 
 def _description(member: Member) -> str:

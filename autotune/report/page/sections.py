@@ -41,9 +41,9 @@ def _sections(state: StudyState, figures: Mapping[str, Figure]) -> Iterator[Sect
         assert result.simplification is not None
         yield Section(
             name="changes",
-            title="Each change reverted alone",
+            title="Each change reverted",
             note=HOW,
-            blocks=[reverted(result.simplification.parts)],
+            blocks=[reverted(result)],
         )
     for name in ("search", "memory"):
         if name in figures:
