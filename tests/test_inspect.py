@@ -20,7 +20,6 @@ from autotune.deploy.config import Interval
 from autotune.inspection.findings import HIGH, LOW, Finding, RemedyEffect
 from autotune.inspection.headroom import headroom
 from autotune.inspection.inspect import Inspection, inspect_model
-from autotune.inspection.profile import Elementwise, Pattern
 from autotune.report.inspection import view_inspection
 
 EFFECT = RemedyEffect(
@@ -93,19 +92,6 @@ def test_remedy_that_gains_nothing_is_not_recommended() -> None:
     text = _text(made_inspection(replace(FINDING, severity=LOW)))
     assert "The remedy does not help this model here." in text
     assert "--fix arena=off" not in text
-
-
-def test_patterns_stand_beside_the_rules_that_change_them() -> None:
-    """A pattern that no rule changes is said to have none: it is the next rule to write."""
-    swish = Pattern(
-        expression="Mul(x, Sin(x))", times=3, nodes=2, time_ms=1.0, share=0.25, rules=()
-    )
-    known = replace(swish, expression="Mul(x, Tanh(x))", share=0.1, rules=("gelu", "clip"))
-    elementwise = Elementwise(share=0.35, patterns=(swish, known))
-    text = _text(replace(made_inspection(), elementwise=elementwise))
-    assert "Elementwise operators and reductions: 35 % of the time." in text
-    assert "25 %, 3 times: Mul(x, Sin(x)); no rule" in text
-    assert "10 %, 3 times: Mul(x, Tanh(x)); gelu, clip" in text
 
 
 def test_no_findings_are_said_in_one_line() -> None:
