@@ -10,7 +10,7 @@ from autotune.applications.result import ApplicationResult, SearchedPoint, Sessi
 from autotune.errors import StudyError
 from autotune.process.durable import replacing
 from autotune.report.application import comparison_table, outcome, reasons_table, sessions_table
-from autotune.report.page.figure import FARTHEST, Axis, Figure, Mark, Series, Stroke
+from autotune.report.page.figure import FARTHEST, Axis, Figure, Point, Series, Stroke
 from autotune.report.page.sections import Section
 from autotune.report.page.writing import environment_of
 from autotune.report.text import interval, latency, percent
@@ -207,9 +207,9 @@ def _front_figure(result: ApplicationResult) -> Figure:
     )
 
 
-def _mark(words: str, ratio: float, mib: float) -> Mark:
+def _mark(words: str, ratio: float, mib: float) -> Point:
     text = f"{words}\n{ratio:.2f} of the time, {mib:.0f} MiB"
-    return Mark(x=ratio, y=mib, text=text)
+    return Point(x=ratio, y=mib, text=text)
 
 
 def _untried(result: ApplicationResult) -> Iterator[str]:

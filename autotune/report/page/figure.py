@@ -65,7 +65,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
+class Point:
     """A point of a figure.
 
     Attributes:
@@ -107,7 +107,7 @@ class Series:
     name: str
     look: str
     shape: str = "dot"
-    marks: Sequence[Mark] = ()
+    marks: Sequence[Point] = ()
     strokes: Sequence[Stroke] = ()
 
 

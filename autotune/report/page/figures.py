@@ -10,7 +10,7 @@ from autotune.report.page.figure import (
     Axis,
     Figure,
     Label,
-    Mark,
+    Point,
     Series,
     Stroke,
     steps,
@@ -60,7 +60,7 @@ def search_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
                 look="faint",
                 shape="small",
                 marks=[
-                    Mark(x=trial, y=cost, text=f"trial {trial}: {cost:.4g}", trial=trial)
+                    Point(x=trial, y=cost, text=f"trial {trial}: {cost:.4g}", trial=trial)
                     for trial, cost in inside.items()
                 ],
             ),
@@ -96,7 +96,7 @@ def effects_figure(state: StudyState) -> Figure | None:
                 continue
             y, factor = place + _FIRST_AT + _NEXT * number, effect.factor
             text = f"{objective.word}: ×{factor.value:.2f} ({interval(factor)})"
-            marks.append(Mark(x=factor.value, y=y, text=text))
+            marks.append(Point(x=factor.value, y=y, text=text))
             strokes.append(Stroke(factor.low, y, factor.high, y))
         series.append(
             Series(name=objective.word, look=_COLOURS[number], marks=marks, strokes=strokes)

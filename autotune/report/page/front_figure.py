@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from autotune.report.page.figure import FARTHEST, Axis, Figure, Mark, Series, Stroke, steps
+from autotune.report.page.figure import FARTHEST, Axis, Figure, Point, Series, Stroke, steps
 from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 from autotune.report.text import interval, latency
@@ -53,7 +53,7 @@ def _series(points: Sequence[Row], across: Objective, up: Objective) -> Iterator
             look=look,
             shape=shape,
             marks=[
-                Mark(
+                Point(
                     x=row.values[across.name],
                     y=row.values[up.name],
                     text=_text(row),
