@@ -6,7 +6,7 @@ from dataclasses import replace
 import pages
 import pytest
 
-from autotune.report.page.figure import Axis, Figure, Series, Stroke
+from autotune.report.page.figure import Figure, Scale, Series, Stroke
 from autotune.report.page.figures import (
     effects_figure,
     memory_figure,
@@ -129,16 +129,16 @@ def test_each_trial_has_its_share_of_undisturbed_slices() -> None:
     ],
 )
 def test_an_axis_has_a_few_round_ticks(low: float, high: float, ticks: list[float]) -> None:
-    axis = Axis.of("ms", [low, high], low=low, high=high)
+    axis = Scale.of("ms", [low, high], low=low, high=high)
     assert axis.ticks == pytest.approx(ticks)
     assert (axis.place(low), axis.place(high), axis.place(2 * high)) == (0, 100, 100)
     assert not axis.holds(2 * high)
 
 
 def test_one_value_has_an_axis_and_an_axis_may_be_logarithmic_or_run_down() -> None:
-    assert Axis.of("ms", [0.0]).holds(0.0)
-    assert Axis(title="", low=0.1, high=10, is_log=True).place(1) == pytest.approx(50)
-    assert Axis(title="", low=4, high=0).place(1) == 75
+    assert Scale.of("ms", [0.0]).holds(0.0)
+    assert Scale(title="", low=0.1, high=10, is_log=True).place(1) == pytest.approx(50)
+    assert Scale(title="", low=4, high=0).place(1) == 75
 
 
 def test_a_figure_is_an_svg_whose_marks_say_what_they_are() -> None:

@@ -10,7 +10,7 @@ from autotune.applications.result import ApplicationResult, SearchedPoint, Sessi
 from autotune.errors import StudyError
 from autotune.process.durable import replacing
 from autotune.report.application import comparison_table, outcome, reasons_table, sessions_table
-from autotune.report.page.figure import FARTHEST, Axis, Figure, Point, Series, Stroke
+from autotune.report.page.figure import FARTHEST, Figure, Point, Scale, Series, Stroke
 from autotune.report.page.sections import Section
 from autotune.report.page.writing import environment_of
 from autotune.report.text import interval, latency, percent
@@ -198,10 +198,10 @@ def _front_figure(result: ApplicationResult) -> Figure:
         "their 95 % intervals; the others are estimates of the search, of which the best are "
         "likely to be too good. The Pareto front is what no other point is ahead of in time, peak "
         "and held memory.",
-        x=Axis.of(
+        x=Scale.of(
             "time of a replay, over that of the application as it is", [m.x for m in marks] + ends
         ),
-        y=Axis.of("peak memory of all sessions, MiB", [mark.y for mark in marks], low=0.0),
+        y=Scale.of("peak memory of all sessions, MiB", [mark.y for mark in marks], low=0.0),
         series=series,
         height_px=400,
     )

@@ -18,7 +18,7 @@ _MOST_STEPS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
+class Scale:
     """An axis.
 
     Attributes:
@@ -33,7 +33,7 @@ class Axis:
     is_log: bool = False
 
     @classmethod
-    def of(cls, title: str, values: Iterable[float], **changes: float) -> "Axis":
+    def of(cls, title: str, values: Iterable[float], **changes: float) -> "Scale":
         """Returns an axis with round ticks that holds all values, with a margin.
 
         Args:
@@ -131,8 +131,8 @@ class Figure:
     name: str
     title: str
     caption: str
-    x: Axis
-    y: Axis
+    x: Scale
+    y: Scale
     series: Sequence[Series]
     labels: Sequence[Label] = ()
     height_px: int = 340

@@ -7,10 +7,10 @@ from itertools import accumulate
 from autotune.deploy.options import Value
 from autotune.report.page.figure import (
     FARTHEST,
-    Axis,
     Figure,
     Label,
     Point,
+    Scale,
     Series,
     Stroke,
     steps,
@@ -50,8 +50,8 @@ def search_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
         name="search",
         title="How the search went",
         caption=f"Estimates of the search, relative to the default; lower is better.{left_out}",
-        x=Axis.of("trial", relative),
-        y=Axis.of(
+        x=Scale.of("trial", relative),
+        y=Scale.of(
             f"default / {word}" if objective.maximised else f"{word} / default", inside.values()
         ),
         series=[
@@ -111,14 +111,14 @@ def effects_figure(state: StudyState) -> Figure | None:
         caption="How much one value alone changes an objective: 0.8 means 80 % of the default's. "
         "The bars are 95 % intervals of a model of all trials of the search. "
         f"Values without a clear effect are left out.{rest}",
-        x=Axis(
+        x=Scale(
             title="relative to the default",
             low=low,
             high=high,
             ticks=[tick for tick in _TICKS if low <= tick <= high],
             is_log=True,
         ),
-        y=Axis(title="", low=len(shown), high=0),
+        y=Scale(title="", low=len(shown), high=0),
         series=series,
         labels=[Label(low, place + _NAME_AT, value_in_words(*key)) for key, place in shown.items()],
         height_px=30 + 48 * len(shown),
@@ -147,8 +147,8 @@ def memory_figure(state: StudyState) -> Figure | None:
         title="Memory by phase",
         caption="Memory that a session adds to its process, as the search measured it. The first "
         "two are high-water marks; their larger one, with any growth, is the peak memory.",
-        x=Axis.of("MiB", [0.0, most], low=0.0, high=1.15 * most or 1.0),
-        y=Axis(title="", low=len(PHASES), high=0),
+        x=Scale.of("MiB", [0.0, most], low=0.0, high=1.15 * most or 1.0),
+        y=Scale(title="", low=len(PHASES), high=0),
         series=series,
         labels=labels,
         height_px=260,
@@ -172,8 +172,8 @@ def noise_figure(rows: Sequence[Row]) -> Figure | None:
         title="Noise of the machine",
         caption="The share of a trial's time slices that nothing disturbed; its latency rests on "
         "these.",
-        x=Axis.of("trial", [stroke.x1 for stroke in strokes]),
-        y=Axis.of("undisturbed, %", [0.0, 100.0], low=0.0, high=100.0),
+        x=Scale.of("trial", [stroke.x1 for stroke in strokes]),
+        y=Scale.of("undisturbed, %", [0.0, 100.0], low=0.0, high=100.0),
         series=[Series(name="", look="accent column", strokes=strokes)],
         height_px=200,
     )

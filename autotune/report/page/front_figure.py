@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from autotune.report.page.figure import FARTHEST, Axis, Figure, Point, Series, Stroke, steps
+from autotune.report.page.figure import FARTHEST, Figure, Point, Scale, Series, Stroke, steps
 from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 from autotune.report.text import interval, latency
@@ -103,9 +103,9 @@ _TITLES = {
 }
 
 
-def _axis(points: Sequence[Row], objective: Objective) -> Axis:
+def _axis(points: Sequence[Row], objective: Objective) -> Scale:
     ends = [end for row in points for end in _ends(row, objective)]
-    return Axis.of(_TITLES[objective.name], ends)
+    return Scale.of(_TITLES[objective.name], ends)
 
 
 def _text(row: Row) -> str:
