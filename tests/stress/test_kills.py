@@ -48,9 +48,7 @@ def test_kills_at_random_instants_leave_a_whole_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No front disagrees with its config, no load fails, and no file stays that nobody names."""
-    facts = ProcessorFacts(
-        overflows=False, exactness_reaches=True, has_blocks=False, eight_bits=False, float16=False
-    )
+    facts = ProcessorFacts(overflows=False, exactness_reaches=True, has_blocks=False, float16=False)
     monkeypatch.setattr(writing, "processor_facts", lambda _: facts)  # its child takes a second
     folder = tmp_path / "out"
     folder.mkdir()
