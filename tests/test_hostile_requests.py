@@ -190,9 +190,8 @@ def shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.process
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
-@pytest.mark.parametrize("arguments", ["spaces default", "--help", "hardware --no-noise --json"])
-def test_a_full_output(arguments: str) -> None:
-    done = shell(f"$A {arguments} >/dev/full")
+def test_a_full_output() -> None:
+    done = shell("$A spaces default >/dev/full")
     assert done.returncode == DISK
     assert "Error: the output cannot be written: No space left on device" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -207,32 +206,27 @@ def test_a_pipe_that_nobody_reads() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("streams", "code"), [(">&-", 0), (">&- 2>&-", 0), ("<&- >&- 2>&-", 0), ("2>&-", 0)]
-)
-def test_closed_streams(streams: str, code: int) -> None:
+@pytest.mark.parametrize("streams", [">&-", "<&- >&- 2>&-"])
+def test_closed_streams(streams: str) -> None:
     """What nobody wants to read is dropped."""
     done = shell(f"$A spaces default {streams}")
-    assert done.returncode == code
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full"])
-def test_messages_that_nobody_can_read_change_nothing(stream: str, tmp_path: Path) -> None:
+def test_messages_that_nobody_can_read_change_nothing(tmp_path: Path) -> None:
     """The exit code tells what the lost message would have said."""
-    assert shell(f"cd {tmp_path}; $A show absent {stream}").returncode == WRONG
+    assert shell(f"cd {tmp_path}; $A show absent 2>/dev/full").returncode == WRONG
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
     "variables",
     [
-        {"PYTHONIOENCODING": "ascii"},
         {"PYTHONIOENCODING": "latin-1"},
         {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
     ],
-    ids=["ascii", "latin-1", "C"],
+    ids=["latin-1", "C"],
 )
 def test_terminals_without_our_characters(variables: dict[str, str]) -> None:
     folder = Path(__file__).parent / "data" / "study"

@@ -1,23 +1,13 @@
-"""The rules of algebra on many random graphs, and on ONNX's own node tests."""
+"""The rules of algebra on ONNX's own node tests."""
 
 import onnx
 import pytest
-from algebra_graphs import check, models
 from algebra_models import answers, operators
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from share import SHARE
 from test_conformance import collect, differs, flat
 
 from autotune.graph.algebra.model import simplify
 
 pytestmark = pytest.mark.stress
-
-
-@given(models(), st.integers(0, 9))
-@settings(max_examples=int(500 * SHARE), suppress_health_check=[HealthCheck.too_slow])
-def test_many_random_graphs_keep_their_answers(before: onnx.ModelProto, seed: int) -> None:
-    check(before, seed)
 
 
 def test_the_node_tests_of_onnx_keep_their_answers() -> None:

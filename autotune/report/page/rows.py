@@ -10,6 +10,7 @@ from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.options import Value
 from autotune.measure.outcome import Failure, Measurement
 from autotune.report.page.state import StudyState
+from autotune.report.result import drawbacks
 from autotune.report.text import generation, interval, latency, percent, printable
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import speedup_of, with_latency
@@ -88,13 +89,12 @@ def _member_row(state: StudyState, member: Member) -> Row:
     kind = "front" if member in state.result.members else "compared"
     if member.trial == state.result.picked:
         kind = "chosen"
-    reason = "" if member.admitted else "it breaks the limits"
     return Row(
         trial=member.trial,
         words=member.words,
         configuration=member.configuration,
         state="default" if member is state.result.baseline else kind,
-        reason=reason if evidence.steady else ", ".join(filter(None, [reason, "no steady state"])),
+        reason=", ".join(drawbacks(state.result, member)),
         confirmed=state.result.complete and evidence.undisturbed,
         values=member.evidence.values,
         speedup=evidence.speedup,
@@ -171,11 +171,9 @@ def memory_by_phase(measurement: Measurement) -> list[float]:
     return [*(max(0.0, mib - memory.base_mib) for mib in added), memory.growth_mib]
 
 
-def row_details(row: Row, across: str, up: str) -> dict[str, Any]:
+def row_details(row: Row) -> dict[str, Any]:
     """Returns what the page shows of a selected trial."""
     return {
-        "x": row.values.get(across),
-        "y": row.values.get(up),
         "title": f"Trial {row.trial}",
         "state": STATES[row.state],
         "words": row.words,
