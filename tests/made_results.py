@@ -114,7 +114,7 @@ def result(*members: Member, picked: int = 0, **changes: Any) -> StudyResult:
 def application(**changes: Any) -> ApplicationResult:
     """Returns the result of an application with two sessions, of which one is replaced."""
     chosen = Confirmed(
-        label="together 1",
+        label="configuration 1",
         choices={"detector.member": "4", "detector.threads": 1},
         words="detector: int8 static, external data, 1 thread, no spinning",
         ratio=close(0.62),

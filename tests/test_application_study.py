@@ -469,7 +469,7 @@ def test_a_study_writes_a_tuned_application(recording: Path, tmp_path: Path) -> 
     own = replace(result.sessions[0], name="</script><b>")
     page = render_application(replace(result, sessions=(own,)))
     assert "</script><b>" not in page
-    for text in ("of 48 arrangements", "1 thread", "chosen: the fastest", "x 1×64"):
+    for text in ("of 48 configurations", "1 thread", "chosen: the fastest", "x 1×64"):
         assert text in page
     assert "chosen: the fastest" in str(view_application(result).blocks)
     none_keeps = replace(result, selected=None, limits=MemoryLimits(peak_mib=1))

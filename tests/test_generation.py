@@ -516,7 +516,6 @@ def test_all_logits_are_needed_to_rate_text(tmp_path: Path) -> None:
     model = _kept(tmp_path / "input.onnx", is_input=True)
     judge = _text_set(model, workload_of_prompts(model, new_tokens=2), tmp_path).judge
     assert isinstance(judge, TextJudge)
-    assert judge.perplexity > 1
     pruned = _kept(tmp_path / "pruned.onnx", is_input=False)
     with pytest.raises(CannotMeasureError, match="does not give the logits of all tokens"):
         _text_set(pruned, workload_of_prompts(pruned, new_tokens=2), tmp_path)

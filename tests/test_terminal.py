@@ -89,13 +89,15 @@ def test_a_row_of_the_front_is_a_block_on_a_narrow_terminal(width: int) -> None:
     start = lines.index("→ trial 41")
     block = " ".join(line.strip() for line in lines[start + 1 : start + 5])
     assert block.startswith("latency ms 2.843, speed-up 3.52 (3.48–3.55), memory MiB 15.9, error")
-    assert "changes: algebra, int8 static, per channel, " in block
+    assert "changes: graph rewrite (algebra), int8 static, per channel, " in block
 
 
 def test_a_row_of_the_front_is_a_row_on_a_wide_terminal() -> None:
     (row,) = (line for line in _lines(_VIEWS["the end of a study"], 160) if line[:1] == "→")
     assert row.split()[:3] == ["→", "41", "2.843"]
-    assert row.endswith("algebra, int8 static, per channel, external data, no arena, 1 thread")
+    assert row.endswith(
+        "graph rewrite (algebra), int8 static, per channel, external data, no arena, 1 thread"
+    )
 
 
 def test_a_pipe_has_the_width_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:

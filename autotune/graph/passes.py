@@ -131,7 +131,7 @@ def _ort_offline(level: str) -> Callable[[Path, Path], None]:
 
 
 PASSES: Mapping[str, Pass] = {
-    "algebra": Pass(run=_algebra, words="algebra"),
+    "algebra": Pass(run=_algebra, words="graph rewrite (algebra)"),
     "onnxslim": Pass(run=_onnxslim, words="onnxslim", packages=("onnxslim",)),
     "onnxsim": Pass(run=_onnxsim, words="onnxsim", packages=("onnxsim",)),
     "onnxoptimizer": Pass(run=_onnxoptimizer, words="onnxoptimizer", packages=("onnxoptimizer",)),

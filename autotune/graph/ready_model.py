@@ -134,7 +134,6 @@ def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
     opset = max(item.version for item in model.opset_import if item.domain in ONNX_DOMAINS)
     if opset >= _QDQ_OPSET:
         return model
-    _flatten_hardmax(model.graph)
     try:
         raised = version_converter.convert_version(model, _QDQ_OPSET)
     except Exception as error:
@@ -147,25 +146,6 @@ def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
             if mode == b"nearest":
                 _set(node, "nearest_mode", "floor")
     return raised
-
-
-def _flatten_hardmax(graph: onnx.GraphProto) -> None:
-    """Gives each Hardmax two axes, for which its meaning did not change with opset 13."""
-    for inner in all_graphs(graph):
-        written: list[onnx.NodeProto] = []
-        for node in inner.node:
-            if operator_of(node) != "Hardmax":
-                written.append(node)
-                continue
-            axis = next((item.i for item in node.attribute if item.name == "axis"), 1)
-            x, y = node.input[0], node.output[0]
-            written += [
-                helper.make_node("Shape", [x], [f"{y}_autotune_sizes"]),
-                helper.make_node("Flatten", [x], [f"{y}_autotune_flat"], axis=axis),
-                helper.make_node("Hardmax", [f"{y}_autotune_flat"], [f"{y}_autotune_max"], axis=1),
-                helper.make_node("Reshape", [f"{y}_autotune_max", f"{y}_autotune_sizes"], [y]),
-            ]
-        refill(inner.node, written)
 
 
 def _set(node: onnx.NodeProto, name: str, value: str) -> None:

@@ -29,7 +29,6 @@ _ANSWERS = {
 # A speed-up whose interval spans more than this factor tells little.
 _WIDE = 2.0
 _MOST_MEMBERS = 4
-_BRINGS = "What each change brings, beside the config without it:"
 
 
 def view_result(result: StudyResult) -> View:
@@ -174,10 +173,8 @@ def _answer(result: StudyResult, members: Sequence[Member], *, is_short: bool) -
     blocks: list[Block] = [_front(result, members, is_short=is_short), BLANK]
     if sentences := nearest(result):
         blocks += [*map(Line, sentences), BLANK]
-    if (table := changes(result, has_whole=not is_short)) is not None:
-        rows = [(f"  {words}", effect) for words, effect in table.rows]
-        shown = Table(headings=table.headings, rows=rows, words=(0, 1), has_headings=False)
-        blocks += [Line(_BRINGS), shown, BLANK]
+    if (table := changes(result, is_short=True)) is not None:
+        blocks += [table, BLANK]
     return blocks
 
 

@@ -9,7 +9,7 @@ from autotune.applications.joint import choices_in_words
 from autotune.applications.result import ApplicationResult, SearchedPoint, SessionResult
 from autotune.errors import StudyError
 from autotune.process.durable import replacing
-from autotune.report.application import comparison_table, outcome, reasons_table, sessions_table
+from autotune.report.application import comparison_table, outcome, sessions_table
 from autotune.report.page.figure import FARTHEST, Figure, Point, Scale, Series, Stroke
 from autotune.report.page.sections import Section
 from autotune.report.page.writing import environment_of
@@ -52,12 +52,11 @@ def render_application(result: ApplicationResult) -> str:
 def _sections(result: ApplicationResult) -> Iterator[Section]:
     yield Section(
         name="comparison",
-        title="Today against tuned",
-        note="Each arrangement of all sessions replayed the recorded calls in turns with the "
-        "sessions as the application opens them today, in five rounds of fresh processes. The "
-        "interval is that of its time over today's, with 95 %. Memory is what all sessions add "
-        "to the process: at most, and at the end.",
-        blocks=[comparison_table(result), reasons_table(result)],
+        title="The application as it is, and tuned",
+        note="Each configuration of all sessions replayed the recorded calls in turns with the "
+        "application as it is, in five rounds of fresh processes. Brackets hold 95 % intervals. "
+        "Memory is what all sessions add to the process: at most, and at the end.",
+        blocks=[comparison_table(result)],
     )
     yield Section(
         name="sessions",
@@ -81,7 +80,7 @@ def _sections(result: ApplicationResult) -> Iterator[Section]:
         title=front.title,
         note=front.caption,
         figure=front,
-        summary=f"All {len(result.searched)} arrangements that the search measured",
+        summary=f"All {len(result.searched)} configurations that the search measured",
         folded=_searched_table(result),
     )
     yield Section(
@@ -145,9 +144,9 @@ def _searched_table(result: ApplicationResult) -> Table:
             rows.append((words, "failed", "", "", point.failure))
         else:
             _, peak_mib, held_mib = point.costs
-            mark = "on the front" if point in front else ""
+            mark = "on the Pareto front" if point in front else ""
             rows.append((words, f"{point.ratio:.2f}", f"{peak_mib:.0f}", f"{held_mib:.0f}", mark))
-    headings = ("arrangement", "of today's time", "peak MiB", "held MiB", "")
+    headings = ("configuration", "of the time", "peak MiB", "held MiB", "")
     return Table(headings=headings, rows=rows, words=(0, 4))
 
 
@@ -217,7 +216,7 @@ def _untried(result: ApplicationResult) -> Iterator[str]:
     if result.point_count:
         yield (
             f"The joint search measured {len(result.searched)} of {result.point_count:,} "
-            "arrangements: the best that it found need not be the best that there is."
+            "configurations: the best that it found need not be the best that there is."
         )
     for session in result.sessions:
         if session.reason:

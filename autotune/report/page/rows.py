@@ -21,7 +21,7 @@ from autotune.study.options import StudyOptions
 
 STATES: Mapping[str, str] = {
     "chosen": "chosen",
-    "front": "on the front",
+    "front": "on the Pareto front",
     "default": "the default",
     "compared": "dominated in the final comparison",
     "measured": "measured",
