@@ -62,7 +62,7 @@ def _large() -> StudyResult:
     )
 
 
-@pytest.mark.parametrize(("study", "most"), [(_small(), 15), (_large(), 24)])
+@pytest.mark.parametrize(("study", "most"), [(_small(), 15), (_large(), 26)])
 def test_the_end_of_a_study_fits_on_a_screen(study: StudyResult, most: int) -> None:
     text = StringIO()
     Console(file=text, width=100).print(renderable(view_ending(study, "report.html")))
@@ -78,8 +78,8 @@ def test_the_end_of_a_study_says_what_to_use() -> None:
         "net.onnx: 1.80× faster than the default (1.78–1.82), with 60 % less memory."
     )
     assert lines[3].startswith("→ 2 ")
-    assert lines[6].split(" (")[0].startswith("  int8 static, per channel, ")
-    assert lines[7] == "  external data 0.80 of the memory"
+    assert lines[5].startswith("int8 static, per channel, 2 nodes kept in float 1.80× (1.78–1.82)")
+    assert lines[6] == "external data 1.00× (0.99–1.01) 0.80 (0.79–0.81) kept"
     assert lines[-3].startswith("Written to net.autotune: ")
     assert lines[-3].endswith("report.html")
     assert lines[-2].startswith("Details: autotune show net.autotune (--why, --effects); ")
@@ -98,7 +98,7 @@ def test_what_an_ending_adds_where_there_is_reason_to() -> None:
 def test_an_unconfirmed_result_is_not_shown_as_confirmed() -> None:
     study = result(member(2, _OUTSIDE, 1.5), picked=2, complete=False)
     text = words_of(view_ending(study, ""))
-    assert "by the estimate of the search. No final comparison has confirmed this." in text
+    assert "by the estimate of the search. No final comparison has confirmed this: " in text
     assert "→ 2 ~" in text
     assert "~1.50 (" in text
     assert "Load it" not in text
@@ -263,9 +263,9 @@ _STUDY = result(
 
 def test_what_each_change_brings() -> None:
     lines = lines_of(view_why(_STUDY))
-    assert "external data 0.86 of the memory" in lines
-    assert "together 1.15× (1.14–1.16), 0.35 of the memory" in lines
-    assert "2 threads no clear effect, dropped" in lines
+    assert "external data 1.00× (0.99–1.01) 0.86 (0.85–0.87) kept" in lines
+    assert "together 1.15× (1.14–1.16) 0.35 (0.35–0.35)" in lines
+    assert "2 threads 1.00× (0.99–1.01) 1.00 (0.99–1.01) no clear effect, dropped" in lines
     assert any(line.startswith("int8") and line.endswith(" kept") for line in lines)
     (line,) = (line for line in lines if "error" in line)
     assert line.endswith("kept: error 0.0061 instead of 0.019 without it")
@@ -278,9 +278,9 @@ def test_a_change_without_numbers_has_a_reason() -> None:
     in_a_group = replace(part({"arena": "off"}, kept=True), speedup=None, memory=None, error=None)
     parts = [failing, doubtful, in_a_group]
     text = words_of(view_why(replace(_STUDY, simplification=simplification(2, parts))))
-    assert "2 threads without it the config fails (no memory)" in text
+    assert "2 threads kept: without it the config fails (no memory)" in text
     why = "kept, because a loss without it is not ruled out"
-    assert f"external data no clear effect; {why}" in text
+    assert f"external data 1.00× (0.99–1.01) 1.00 (0.99–1.01) no clear effect; {why}" in text
     assert f"no arena not measured alone; {why}" in text
 
 
