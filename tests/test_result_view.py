@@ -98,7 +98,7 @@ def test_what_an_ending_adds_where_there_is_reason_to() -> None:
 def test_an_unconfirmed_result_is_not_shown_as_confirmed() -> None:
     study = result(member(2, _OUTSIDE, 1.5), picked=2, complete=False)
     text = words_of(view_ending(study, ""))
-    assert "by the estimate of the search. No final comparison has confirmed this." in text
+    assert "by the estimate of the search. No final comparison has confirmed this: " in text
     assert "→ 2 ~" in text
     assert "~1.50 (" in text
     assert "Load it" not in text

@@ -91,7 +91,7 @@ def view_effects(result: StudyResult) -> View:
             "of all trials that also has the effects of pairs of values."
         ),
         BLANK,
-        effects(result),
+        _effects(result),
     ]
     if unclear:
         blocks += [BLANK, Line(f"No clear effect: {', '.join(unclear)}.")]
@@ -140,8 +140,11 @@ def qualifiers(result: StudyResult) -> Iterator[Line]:
             f"`autotune compare {result.folder}`.",
             "warning",
         )
-    if not (is_default or result.complete):
-        yield Line("No final comparison has confirmed this.", "warning")
+    if not result.complete:
+        yield Line(
+            "No final comparison has confirmed this: numbers with a ~ are estimates of the search.",
+            "warning",
+        )
     if result.clients > 1:
         tuned = f"tuned: {served(best)}; " if not is_default else ""
         default = served(result.baseline)
@@ -150,15 +153,15 @@ def qualifiers(result: StudyResult) -> Iterator[Line]:
         yield Line(f"{text[0].upper()}{text[1:]}.", "warning")
 
 
-def effects(result: StudyResult, *, has_unclear: bool = False) -> Table:
-    """Returns a row for each value with a clear effect, or for all, the strongest first."""
+def _effects(result: StudyResult) -> Table:
+    """Returns a row for each value with a clear effect, the strongest first."""
     objectives = [OBJECTIVES[name] for name in result.objectives]
     rows = []
     for (name, value), own in _by_value(result).items():
-        if not (has_unclear or _is_clear(own)):
+        if not _is_clear(own):
             continue
         count = next(iter(own.values())).trials
-        factors = [_factor(own[o.name], has_unclear=has_unclear) for o in objectives]
+        factors = [_factor(own[o.name]) for o in objectives]
         rows.append((name, str(value), str(count), *factors))
     words = [objective.word for objective in objectives]
     return Table(headings=("parameter", "value", "trials", *words), rows=rows, words=(0, 1))
@@ -382,11 +385,7 @@ def _written(result: StudyResult, files: Sequence[str]) -> Line:
 
 def _about_numbers(result: StudyResult) -> Iterator[Line]:
     evidence = result.baseline.evidence
-    if not result.complete:
-        yield Line("There was no final comparison: numbers with a ~ are estimates of the search.")
-        return
-    if len(result.members) + len(result.others) == 1:
-        yield Line("No other configuration qualified for the final comparison.")
+    if not result.complete or len(result.members) + len(result.others) == 1:
         return
     yield Line(
         "The final comparison measured all of them side by side with the default in up to "
@@ -443,7 +442,7 @@ def _is_clear(effects: Mapping[str, Effect]) -> bool:
     return any(effect.is_known for effect in effects.values())
 
 
-def _factor(effect: Effect, *, has_unclear: bool) -> str:
-    if not (effect.is_known or has_unclear):
+def _factor(effect: Effect) -> str:
+    if not effect.is_known:
         return "·"
     return f"×{effect.factor.value:.2f} ({interval(effect.factor)})"

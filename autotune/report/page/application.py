@@ -7,15 +7,13 @@ from secrets import token_urlsafe
 from autotune import __version__
 from autotune.applications.joint import choices_in_words
 from autotune.applications.result import ApplicationResult, SearchedPoint, SessionResult
-from autotune.errors import StudyError
 from autotune.process.durable import replacing
 from autotune.report.application import comparison_table, outcome, sessions_table
 from autotune.report.page.figure import FARTHEST, Figure, Point, Scale, Series, Stroke
 from autotune.report.page.sections import Section
 from autotune.report.page.writing import environment_of
-from autotune.report.text import interval, latency, percent
+from autotune.report.text import latency, percent
 from autotune.report.view import Table, lines
-from autotune.results.result import StudyResult
 from autotune.results.writing import PAGE
 
 
@@ -61,19 +59,12 @@ def _sections(result: ApplicationResult) -> Iterator[Section]:
     yield Section(
         name="sessions",
         title="Sessions",
-        note="What the application runs, and what is opened in its place.",
+        note="What the application runs, and what is opened in its place. The study of each model "
+        f"alone is in {result.folder}/studies; `autotune report` shows it in full.",
         blocks=[sessions_table(result, has_calls=True)],
         summary="Shapes of the inputs",
         folded=_shapes_table(result.sessions),
     )
-    if studies := _studies_table(result.sessions):
-        yield Section(
-            name="studies",
-            title="Each model alone",
-            note="The study of each model for itself, on its recorded inputs, against ONNX "
-            "Runtime's defaults. The command autotune report shows the folder of a study in full.",
-            blocks=[studies],
-        )
     front = _front_figure(result)
     yield Section(
         name=front.name,
@@ -106,32 +97,6 @@ def _shapes_table(sessions: Sequence[SessionResult]) -> Table:
             rows.append((session.name, f"and {missing} others, with less time", "", "", ""))
     headings = ("session", "inputs", "calls", "ms a call", "inputs kept")
     return Table(headings=headings, rows=rows, words=(0, 1))
-
-
-def _studies_table(sessions: Sequence[SessionResult]) -> Table | None:
-    rows = []
-    for session in sessions:
-        if not session.study:
-            continue
-        try:
-            study = StudyResult.read(Path(session.study))
-        except StudyError:  # it may have been removed since
-            continue
-        best = study.best
-        gain = best.evidence.gains.get("latency_ms")
-        rows.append(
-            (
-                *(session.name, best.words, str(study.trials)),
-                f"{gain.value:.2f} ({interval(gain)})" if gain is not None else "",
-                f"{best.evidence.peak_memory_mib:.0f}",
-                f"{study.baseline.evidence.peak_memory_mib:.0f}",
-                session.study,
-            )
-        )
-    if not rows:
-        return None
-    headings = ("session", "best", "trials", "speed-up", "peak MiB", "default", "study")
-    return Table(headings=headings, rows=rows, words=(0, 1, 6))
 
 
 def _searched_table(result: ApplicationResult) -> Table:

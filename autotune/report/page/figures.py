@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from autotune.deploy.options import Value
+from autotune.measure.outcome import Measurement
 from autotune.report.page.figure import (
     FARTHEST,
     Figure,
@@ -15,7 +16,7 @@ from autotune.report.page.figure import (
     Stroke,
     steps,
 )
-from autotune.report.page.rows import PHASES, Row, memory_by_phase
+from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
 from autotune.report.text import interval
 from autotune.search.objective import values
@@ -104,7 +105,7 @@ def effects_figure(state: StudyState) -> Figure | None:
     ends = [1.0, *(end for each in series for s in each.strokes for end in (s.x1, s.x2))]
     low, high = max(0.1, 0.95 * min(ends)), min(10.0, 1.05 * max(ends))
     left_out = len(clear) - len(shown)
-    rest = f" {left_out} more are in the table below." if left_out else ""
+    rest = f" {left_out} more have one." if left_out else ""
     return Figure(
         name="effects",
         title="The effect of each value",
@@ -125,17 +126,32 @@ def effects_figure(state: StudyState) -> Figure | None:
     )
 
 
+_PHASES = (
+    "peak while the session is created",
+    "peak in the first runs",
+    "held at the end",
+    "growth in the timed runs",
+)
+
+
+def _memory_by_phase(measurement: Measurement) -> list[float]:
+    """Returns what a session adds in each of the phases, in MiB."""
+    memory = measurement.memory
+    added = [memory.load_peak_mib, memory.run_peak_mib, memory.resident_mib]
+    return [*(max(0.0, mib - memory.base_mib) for mib in added), memory.growth_mib]
+
+
 def memory_figure(state: StudyState) -> Figure | None:
     """Returns the memory of default and chosen configuration by phase; None if not at hand."""
     pairs = [("the default", state.baseline, "bad"), ("chosen", state.chosen, "good")]
     if state.chosen is state.baseline:
         del pairs[1]
-    series, labels = [], [Label(0, place + _NAME_AT, phase) for place, phase in enumerate(PHASES)]
+    series, labels = [], [Label(0, place + _NAME_AT, phase) for place, phase in enumerate(_PHASES)]
     for number, (name, measurement, colour) in enumerate(pairs):
         if measurement is None:
             continue
-        sizes = memory_by_phase(measurement)
-        at = [place + _FIRST_AT + _NEXT * number for place in range(len(PHASES))]
+        sizes = _memory_by_phase(measurement)
+        at = [place + _FIRST_AT + _NEXT * number for place in range(len(_PHASES))]
         labels += [Label(mib, y + 0.06, f"{mib:.1f}") for mib, y in zip(sizes, at, strict=True)]
         strokes = [Stroke(0, y, mib, y) for mib, y in zip(sizes, at, strict=True)]
         series.append(Series(name=name, look=f"{colour} bar", shape="square", strokes=strokes))
@@ -148,7 +164,7 @@ def memory_figure(state: StudyState) -> Figure | None:
         caption="Memory that a session adds to its process, as the search measured it. The first "
         "two are high-water marks; their larger one, with any growth, is the peak memory.",
         x=Scale.of("MiB", [0.0, most], low=0.0, high=1.15 * most or 1.0),
-        y=Scale(title="", low=len(PHASES), high=0),
+        y=Scale(title="", low=len(_PHASES), high=0),
         series=series,
         labels=labels,
         height_px=260,

@@ -155,22 +155,6 @@ def _on_scale(state: StudyState, estimates: Values) -> Values:
     return with_latency(estimates, factor * estimates["latency_ms"])
 
 
-PHASES = (
-    "peak while the session is created",
-    "peak in the first runs",
-    "held at the end",
-    "growth in the timed runs",
-)
-"""The phases of :func:`memory_by_phase`."""
-
-
-def memory_by_phase(measurement: Measurement) -> list[float]:
-    """Returns what a session adds in each of :data:`PHASES`, in MiB."""
-    memory = measurement.memory
-    added = [memory.load_peak_mib, memory.run_peak_mib, memory.resident_mib]
-    return [*(max(0.0, mib - memory.base_mib) for mib in added), memory.growth_mib]
-
-
 def row_details(row: Row) -> dict[str, Any]:
     """Returns what the page shows of a selected trial."""
     return {
@@ -208,20 +192,6 @@ def _lines(row: Row) -> Iterator[tuple[str, str]]:
         yield "error", f"{row.error:.2g}"
     if row.agreement is not None:
         yield "top-1 agreement", percent(row.agreement)
-    if row.measurement is not None:
-        yield from _search_lines(row.measurement, confirmed=row.confirmed)
-
-
-def _search_lines(measurement: Measurement, *, confirmed: bool) -> Iterator[tuple[str, str]]:
-    if confirmed:
-        yield "latency in the search", f"{latency(measurement.latency_ms)} ms"
-    created, first_runs, end, _ = memory_by_phase(measurement)
-    sizes = f"{created:.1f}, {first_runs:.1f}, {end:.1f} MiB"
-    yield "memory created, in first runs, at the end", sizes
-    yield (
-        "undisturbed time slices",
-        f"{measurement.undisturbed_turns} of {measurement.turns}",
-    )
 
 
 def conditions_of(state: StudyState) -> dict[str, str]:

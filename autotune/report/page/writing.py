@@ -152,14 +152,12 @@ class Answer:
     Attributes:
         blocks: The front, what each change brings, and what qualifies the numbers; empty while the
             study runs.
-        confirmed: Whether a final comparison confirmed the numbers.
         code: The Python code that loads the config; empty while the study runs.
         trial: Number of its trial; None while no trial has ended.
     """
 
     headline: str
     blocks: Sequence[Block] = ()
-    confirmed: bool = False
     code: str = ""
     trial: int | None = None
 
@@ -172,7 +170,6 @@ def answer_of(state: StudyState, rows: list[Row]) -> Answer:
         return Answer(
             headline=headline(result),
             blocks=[*qualifiers(result), *answer_blocks(result)],
-            confirmed=result.complete and result.best.evidence.undisturbed,
             code=f"import autotune\n\n{load}\noutputs = session.run(None, inputs)",
             trial=result.best.trial,
         )
