@@ -11,6 +11,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from autotune.facts.feeds import Feed
 from autotune.facts.graphs import ONNX_DOMAINS, all_graphs, all_nodes, operator_of
 from autotune.graph import sensitivity
 from autotune.graph.dead_products import fold_dead_products
-from autotune.graph.distance import open_exactly, output_distance
+from autotune.graph.distance import exact_outputs, open_exactly, output_distance
 from autotune.graph.entries import UnfitModelError
 from autotune.graph.model_file import LARGEST_PROTO_BYTES, refill, size_with_data, write_optimised
 
@@ -55,7 +56,7 @@ def make_ready(source: Path, path: Path, samples: Sequence[Feed]) -> None:
         raise UnfitModelError("ONNX Runtime's tools cannot quantise a model over 2 GiB")
     raised = _raised(onnx.load(source))
     onnx.save(raised, path)
-    expected = _answers(source, samples[:1])
+    expected = exact_outputs(source, samples[:1])
     distance = float("inf")
     # ONNX Runtime's own quant_pre_process drops what it optimised without symbolic shapes (to 1.30)
     for model in (_optimised(path), raised):
@@ -106,17 +107,12 @@ def give_names(path: Path, names: Mapping[str, str]) -> None:
     onnx.save(model, path)
 
 
-def _answers(path: Path, samples: Sequence[Feed]) -> list[list[object]]:
-    session = open_exactly(str(path))
-    return [session.run(None, dict(feed)) for feed in samples]
-
-
-def _distance(expected: list[list[object]], path: Path, samples: Sequence[Feed]) -> float:
+def _distance(expected: Sequence[Sequence[Any]], path: Path, samples: Sequence[Feed]) -> float:
     """Returns the largest distance of an output of a ready model; infinite if it does not run."""
     names = {name: neutral for neutral, name in original_names(onnx.load(path)).items()}
     feeds = [{names.get(name, name): array for name, array in feed.items()} for feed in samples]
     try:
-        actual = _answers(path, feeds)
+        actual = exact_outputs(path, feeds)
     except MemoryError:  # another time it may go well
         raise
     except Exception:  # noqa: BLE001  # the other form may run

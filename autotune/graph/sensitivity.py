@@ -46,25 +46,14 @@ _SWITCH = "autotune_switch"
 # Between zero and the largest weight of eight bits.
 _STEPS = 127
 _NOTHING = -1
-# A tensor of one value alone has no range.
-_LEAST_STEP = 1e-30
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantisableNode:
-    """A node that can be quantised.
-
-    Attributes:
-        constants: All its inputs but the first one, by name.
-    """
+    """A node that can be quantised, and its constant weight."""
 
     node: onnx.NodeProto
-    constants: dict[str, Array]
-
-    @property
-    def weight(self) -> Array:
-        """Its weight."""
-        return self.constants[self.node.input[1]]
+    weight: Array
 
     @property
     def channel_axis(self) -> int | None:
@@ -88,10 +77,9 @@ class QuantisableNode:
         return int(self.weight.size // max(shape[self.channel_axis], 1))
 
     def steps(self) -> NDArray[np.float32]:
-        """Returns the step between the rounded values of each output channel, in its rank."""
+        """Returns the steps between its rounded values: one for each output channel, or one."""
         sizes = np.abs(self.weight)
-        axes = tuple(i for i in range(sizes.ndim) if i != self.channel_axis)
-        largest = sizes.max(axis=axes, keepdims=True)
+        largest = sizes.max(axis=tuple(i for i in range(sizes.ndim) if i != self.channel_axis))
         return np.asarray(np.where(largest > 0, largest / _STEPS, 1), "f4")
 
 
@@ -120,10 +108,9 @@ def targets(model: onnx.ModelProto, types: Sequence[str]) -> list[QuantisableNod
             continue
         if weights[node.input[1]].data_type != onnx.TensorProto.FLOAT:
             continue
-        names = [name for name in node.input[1:] if name]
-        if all(name in weights for name in names):
-            constants = {name: numpy_helper.to_array(weights[name]) for name in names}
-            quantisable_nodes.append(QuantisableNode(node=node, constants=constants))
+        if all(name in weights for name in node.input[1:] if name):
+            weight = numpy_helper.to_array(weights[node.input[1]])
+            quantisable_nodes.append(QuantisableNode(node=node, weight=weight))
     return quantisable_nodes
 
 
@@ -217,7 +204,7 @@ class _Switched:
             if node.name in numbers:
                 i = numbers[node.name]
                 graph.initializer.extend(_constants(i, nodes[i]))
-                written += _with_switch(nodes[i].node, i)
+                written += _with_switch(nodes[i], i)
                 written.append(helper.make_node("Size", [node.output[0]], [self._sizes[i]]))
             else:
                 written.append(node)
@@ -242,24 +229,32 @@ class _Switched:
 
 
 def _constants(i: int, target: QuantisableNode) -> list[onnx.TensorProto]:
-    """Returns what the switch of a node needs: its number, and the steps of its weight."""
-    return [
-        numpy_helper.from_array(np.array(i, np.int64), f"{_SWITCH}_number_{i}"),
-        numpy_helper.from_array(target.steps(), f"{_SWITCH}_step_{i}"),
-    ]
+    """Returns what the switch of a node needs: its number, and how its weight is rounded."""
+    steps = target.steps()
+    constants: dict[str, Array] = {
+        "number": np.array(i, np.int64),
+        "step": steps,
+        "zero": np.zeros_like(steps, "i1"),
+    }
+    return [numpy_helper.from_array(a, f"{_SWITCH}_{name}_{i}") for name, a in constants.items()]
 
 
-def _with_switch(node: onnx.NodeProto, i: int) -> list[onnx.NodeProto]:
+def _with_switch(target: QuantisableNode, i: int) -> list[onnx.NodeProto]:
     """Returns what takes the place of a node: itself, rounded where the switch has its number."""
+    node, stem = target.node, f"{_SWITCH}_{i}"
     exact, coarse = onnx.NodeProto(), onnx.NodeProto()
     exact.CopyFrom(node)
     coarse.CopyFrom(node)
-    stem = f"{_SWITCH}_{i}"
     exact.output[0], coarse.output[0] = f"{stem}_exact", f"{stem}_coarse"
     coarse.input[0], coarse.input[1] = f"{stem}_input", f"{stem}_weight"
+    x = [f"{stem}_x", f"{stem}_x_step", f"{stem}_x_zero"]
+    w, step = f"{stem}_w", [f"{_SWITCH}_step_{i}", f"{_SWITCH}_zero_{i}"]
+    axis = target.channel_axis or 0
     rounded = [
-        *_to_steps(node.input[1], f"{_SWITCH}_step_{i}", coarse.input[1], f"{stem}_w"),
-        *_rounded(node.input[0], coarse.input[0], stem),
+        helper.make_node("DynamicQuantizeLinear", [node.input[0]], x),
+        helper.make_node("DequantizeLinear", x, [coarse.input[0]]),
+        helper.make_node("QuantizeLinear", [node.input[1], *step], [w], axis=axis),
+        helper.make_node("DequantizeLinear", [w, *step], [coarse.input[1]], axis=axis),
     ]
     return [
         helper.make_node("Equal", [_SWITCH, f"{_SWITCH}_number_{i}"], [f"{stem}_on"]),
@@ -277,41 +272,3 @@ def _with_switch(node: onnx.NodeProto, i: int) -> list[onnx.NodeProto]:
 def _branch(nodes: Sequence[onnx.NodeProto]) -> onnx.GraphProto:
     output = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)
     return helper.make_graph(list(nodes), nodes[-1].output[0], [], [output])
-
-
-def _rounded(tensor: str, output: str, stem: str) -> list[onnx.NodeProto]:
-    """Returns nodes that round a tensor to 256 steps between its extremes, zero among them.
-
-    Every opset has these operators.
-    """
-    zero, steps, least = f"{stem}_zero", f"{stem}_steps", f"{stem}_least"
-    low, high, step, shifted = (f"{stem}_{name}" for name in ("low", "high", "step", "shifted"))
-    return [
-        *(_number(name, value) for name, value in ((zero, 0), (steps, 255), (least, _LEAST_STEP))),
-        helper.make_node("ReduceMin", [tensor], [f"{low}_est"], keepdims=0),
-        helper.make_node("ReduceMax", [tensor], [f"{high}_est"], keepdims=0),
-        helper.make_node("Min", [f"{low}_est", zero], [low]),
-        helper.make_node("Max", [f"{high}_est", zero], [high]),
-        helper.make_node("Sub", [high, low], [f"{stem}_range"]),
-        helper.make_node("Div", [f"{stem}_range", steps], [f"{step}_or_none"]),
-        helper.make_node("Max", [f"{step}_or_none", least], [step]),
-        helper.make_node("Sub", [tensor, low], [shifted]),
-        *_to_steps(shifted, step, f"{shifted}_back", f"{stem}_x"),
-        helper.make_node("Add", [f"{shifted}_back", low], [output]),
-    ]
-
-
-def _to_steps(tensor: str, step: str, output: str, stem: str) -> list[onnx.NodeProto]:
-    """Returns nodes that round a tensor to whole steps."""
-    return [
-        _number(f"{stem}_half", 0.5),
-        helper.make_node("Div", [tensor, step], [f"{stem}_ratio"]),
-        helper.make_node("Add", [f"{stem}_ratio", f"{stem}_half"], [f"{stem}_above"]),
-        helper.make_node("Floor", [f"{stem}_above"], [f"{stem}_count"]),
-        helper.make_node("Mul", [f"{stem}_count", step], [output]),
-    ]
-
-
-def _number(name: str, value: float) -> onnx.NodeProto:
-    tensor = helper.make_tensor(name, TensorProto.FLOAT, [], [value])
-    return helper.make_node("Constant", [], [name], value=tensor)
