@@ -36,7 +36,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_onnx(place / "m.onnx", "y = Relu (x)", x="float[rows,3] x", y="float[rows,3] y")
     (place / "cut.onnx").write_bytes((place / "m.onnx").read_bytes()[:20])
     np.save(place / "raw.npy", np.ones(3))
-    (place / "raw.npz").write_bytes((place / "raw.npy").read_bytes())
     (place / "deep.toml").write_text("a=" + "[" * 100_000 + "]" * 100_000, encoding="ascii")
     (place / "deep.json").write_text("[" * 100_000 + "]" * 100_000, encoding="ascii")
     (place / "file").touch()
@@ -59,15 +58,11 @@ STUDY = ["study", "m.onnx"]
     ("arguments", "phrase"),
     [
         ([*STUDY, "--shape", "x=²"], "'²' is not a list of sizes"),
-        ([*STUDY, "--shape", "x=" + "9" * 5000], "is not a list of sizes"),
-        ([*STUDY, "--set", "seed=-1"], "seed must be at least 0"),
         ([*STUDY, "--set", "seed=4294967296"], "seed must be at least 0 and at most 4294967295"),
         ([*STUDY, "--trials", "9" * 5000], "--trials"),
         ([*STUDY, "--max-drop", "nan"], "--max-drop"),
-        ([*STUDY, "--max-memory", "١MiB"], "is not a size"),
         ([*STUDY, "--shape", "x=99999999999,3"], "--shape x="),
         ([*STUDY, "--data", "raw.npy"], "it is a single array"),
-        ([*STUDY, "--data", "raw.npz"], "it is a single array"),
         ([*STUDY, "--space", "deep.toml"], "nested too deeply"),
         ([*STUDY, "--try", "deep.json"], "deep.json"),
         ([*STUDY, "--out", "file/below"], "file/below"),
@@ -79,9 +74,7 @@ STUDY = ["study", "m.onnx"]
         ([*STUDY, "--shape", f"{ENDLESS}=1"], "has no input"),
         ([*STUDY, "--fix", f"{ENDLESS}=1"], "--fix"),
         ([*STUDY, "--space", ENDLESS], ENDLESS[:40]),
-        ([*STUDY, "--space", "latncy"], "Did you mean 'latency'?"),
         ([ENDLESS], "No such command"),
-        (["compare", "deep.json"], "deep.json"),
         (["show", "net[v2]"], "net[v2] holds no result"),
         (["study", "net[/red].onnx"], "there is no file net[/red].onnx"),
     ],
