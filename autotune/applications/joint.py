@@ -183,7 +183,7 @@ class JointSearch:
             OWN_BESTS[0]: best,
             OWN_BESTS[1]: best | quiet,
             "own best in one arena": best | lean,
-            "today without spinning": quiet,
+            "as it is, without spinning": quiet,
             "each model's leanest": leanest,
             "leanest in one arena": leanest | lean,
         }
@@ -405,7 +405,7 @@ def choices_in_words(choices: Choices, names: Iterable[str]) -> str:
     for name in names:
         if own := session_in_words(choices, name):
             words.append(f"{name}: {own}")
-    return "; ".join(words) or "as today"
+    return "; ".join(words) or "as it is"
 
 
 def session_in_words(choices: Choices, session: str) -> str:

@@ -28,9 +28,7 @@ def view_plan(plan: Plan) -> View:
         *lines(_left_out(plan)),
         BLANK,
         Line(f"{plan.trials} trials; the first of them:"),
-        Table(
-            headings=("trial", "changes"), rows=rows, words=(1,), has_headings=False, is_cut=True
-        ),
+        Table(headings=("trial", "changes"), rows=rows, words=(1,), has_headings=False),
         *lines(f"  then {then}" if plan.trials > len(shown) else ""),
         BLANK,
         Line(
