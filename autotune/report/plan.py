@@ -3,12 +3,12 @@
 from autotune.report.spaces import count_of
 from autotune.report.text import duration, latency
 from autotune.report.view import BLANK, Block, Line, Table, View, lines
-from autotune.study.plan import Plan
+from autotune.study.plan import StudyPlan
 
 _MOST_SHOWN = 12
 
 
-def view_plan(plan: Plan) -> View:
+def view_plan(plan: StudyPlan) -> View:
     """Returns the inputs, the space, the first trials and the time of a study."""
     ctx, space = plan.ctx, plan.ctx.space
     sizes = (f"{parameter.name} ({len(parameter.values)})" for parameter in space.parameters)
@@ -41,13 +41,13 @@ def view_plan(plan: Plan) -> View:
     return View(blocks=blocks, data=_data(plan), result=f"{name}: {_time(plan)}")
 
 
-def _memory_limits(plan: Plan) -> list[str]:
+def _memory_limits(plan: StudyPlan) -> list[str]:
     limits = plan.ctx.limits
     named = (("memory", limits.max_memory_mib), ("held memory", limits.max_held_memory_mib))
     return [f"{name} {mib:g} MiB" for name, mib in named if mib is not None]
 
 
-def _left_out(plan: Plan) -> str:
+def _left_out(plan: StudyPlan) -> str:
     count = len(plan.ctx.space.left_out)
     if not count:
         return ""
@@ -55,7 +55,7 @@ def _left_out(plan: Plan) -> str:
     return f"  {count} more do not apply to this model or machine: {command}"
 
 
-def _time(plan: Plan) -> str:
+def _time(plan: StudyPlan) -> str:
     if plan.longest_s is None:
         return "unknown, because another autotune measures on these cores; type it again later."
     known = (
@@ -67,7 +67,7 @@ def _time(plan: Plan) -> str:
     )
 
 
-def _data(plan: Plan) -> dict[str, object]:
+def _data(plan: StudyPlan) -> dict[str, object]:
     ctx, space = plan.ctx, plan.ctx.space
     configurations = space.configurations
     return {

@@ -19,7 +19,7 @@ from autotune.study.strategy import start_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class StudyPlan:
     """What a study would do.
 
     Attributes:
@@ -46,7 +46,7 @@ class Plan:
         return (1 + FINAL_SHARE) * min(known) if known else None
 
 
-def plan_of(options: StudyOptions, seams: Seams | None = None) -> Plan:
+def plan_of(options: StudyOptions, seams: Seams | None = None) -> StudyPlan:
     """Returns what a study would do; writes nothing.
 
     The default is measured once, for the estimate of the time, unless the cores are in use.
@@ -58,7 +58,7 @@ def plan_of(options: StudyOptions, seams: Seams | None = None) -> Plan:
     ctx = resolve_study(options, seams)
     check_folder(options, ctx, Place.of(options.storage, ctx.folder))
     default_ms, trial_s = _trial(ctx, seams)
-    return Plan(
+    return StudyPlan(
         ctx=ctx,
         first=list(dict.fromkeys(start_of(ctx, ())))[: options.trials],
         trials=options.trials,
