@@ -58,6 +58,11 @@ def _recorded(model: Model, source: Path) -> Sequence[Shape]:
         raise RequestError(
             f"--traffic: {source} has no call of {model.path.name}; its models are {names}"
         )
+    if any(shape.fed for shape in shapes):
+        raise RequestError(
+            f"--traffic: {model.path.name} is fed in {source} what earlier calls returned, and a "
+            f"recording holds no copy of that; type `autotune study {source}`"
+        )
     return shapes
 
 
