@@ -8,8 +8,8 @@ three transformers with normalisations, GELU, softmax and attention in parts, an
 decoder whose keys and values are repeated for groups of heads. NAME_inputs.npz beside NAME.onnx is
 its input.
 
-The rows of a model are the pass itself, the pass that makes one operator of attention too, and
-dynamic and static int8 after the pass against the same without it. Nodes are counted in the file,
+The rows of a model are the pass itself, and dynamic and static int8 after the pass against the same
+without it. Nodes are counted in the file,
 and in the graph that ONNX Runtime makes of it. An error is that of the optimised session against
 the unoptimised model, without and with the pass, on the first sample. `autotune compare` measures
 the two files side by side; a ratio below 1 is faster, or needs less memory, with the pass.
@@ -35,7 +35,6 @@ from autotune.deploy.options import Value
 from autotune.deploy.telemetry import switch_off
 from autotune.facts.model import describe
 from autotune.graph.algebra.model import simplify
-from autotune.graph.algebra.rules import WITH_ATTENTION
 from autotune.graph.optimizers import firing_optimizers
 from autotune.graph.prepare import PreparationError, Preparer
 
@@ -47,7 +46,6 @@ _STATIC: Mapping[str, Value] = {
 }
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Value]]] = {
     "algebra": ("algebra", {}),
-    "algebra_attention": ("algebra_attention", {}),
     "int8_dynamic": ("algebra", {"precision": "int8_dynamic", "per_channel": True}),
     "int8_static": ("algebra", _STATIC),
 }
@@ -76,7 +74,7 @@ def main() -> None:
         for file in files:
             comparison = Comparison(file, folder / f"{file.stem}-cache", measures=not given.counts)
             print(comparison.headline(), flush=True)
-            names = [v for v in VARIANTS if comparison.has(v) and not (given.quick and "int8" in v)]
+            names = [v for v in VARIANTS if not (given.quick and "int8" in v)]
             rows = {}
             for variant in names:
                 rows[variant] = comparison.row(variant)
@@ -104,7 +102,7 @@ class Comparison:
         )
         self._measures = measures
         model = onnx.load(file)
-        self.rules: dict[str, int] = dict(simplify(model) + simplify(model, WITH_ATTENTION))
+        self.rules: dict[str, int] = dict(simplify(model))
 
     def headline(self) -> str:
         """Returns the model's name, its rules and ONNX Runtime's fusions, a line each."""
@@ -114,10 +112,6 @@ class Comparison:
             f"{self._file.stem}\n    rules: {rules or 'none'}"
             f"\n    fusions of ONNX Runtime: {fusions or 'none'}"
         )
-
-    def has(self, variant: str) -> bool:
-        """Returns whether a row differs from the others of this model."""
-        return variant != "algebra_attention" or "attention" in self.rules
 
     def row(self, variant: str) -> dict[str, Any]:
         """Returns the figures of one row."""

@@ -1,16 +1,18 @@
 """A real decoder, tuned: tokens per second, memory, perplexity beside the default, GenAI's int4.
 
-    python benchmarks/decoder.py FOLDER [--trials 60] [--plain]
+    python benchmarks/decoder.py FOLDER [--trials 60] [--plain] [--llama MODEL.gguf]
 
 FOLDER holds what ONNX Runtime GenAI's builder wrote of one model: ``fp32`` and ``int4`` with
 ``model.onnx``, and ``tokenizer.json`` in either of them or in FOLDER. The prompts and 10,000 tokens
 of held text come from the documentation strings of Python's standard library. ``--plain`` leaves
 the study out and measures with onnxruntime alone, as a check: its loop is written out here and
 shares no code with autotune. Where onnxruntime-genai is installed its loop is measured as well, and
-the exported folder must give the same greedy tokens.
+the exported folder must give the same greedy tokens. ``--llama`` adds llama.cpp, out of the package
+llama-cpp-python, with the weights of MODEL.gguf rounded to eight and to four bits by its own tool.
 """
 
 import argparse
+import ctypes
 import importlib
 import inspect
 import json
@@ -80,7 +82,36 @@ class Plain:
         return np.asarray(outputs["logits"][0])
 
 
-def perplexity(plain: Plain, windows: Sequence[Sequence[int]]) -> tuple[float, list[int]]:
+class Llama:
+    """Generation by llama.cpp, with as many threads as the machine has cores."""
+
+    def __init__(self, path: str) -> None:
+        """Opens a GGUF file, and keeps the logits of all tokens."""
+        import llama_cpp  # type: ignore[import-not-found]
+
+        threads = psutil.cpu_count(logical=False) or 1
+        self.model = llama_cpp.Llama(
+            path,
+            n_ctx=2 * _WINDOW,
+            n_threads=threads,
+            n_threads_batch=threads,
+            logits_all=True,
+            verbose=False,
+        )
+
+    def start(self, ids: Sequence[int]) -> NDArray[Any]:
+        """Returns the logits of a prompt."""
+        self.model.reset()
+        return self.step(ids)
+
+    def step(self, ids: Sequence[int]) -> NDArray[Any]:
+        """Returns the logits of further tokens."""
+        begin = self.model.n_tokens
+        self.model.eval(list(ids))
+        return np.asarray(self.model.scores[begin : begin + len(ids)])
+
+
+def perplexity(plain: Plain | Llama, windows: Sequence[Sequence[int]]) -> tuple[float, list[int]]:
     """Returns the perplexity of text, and the likeliest token after each one of it."""
     total, count, chosen = 0.0, 0, []
     for window in windows:
@@ -216,6 +247,51 @@ def rows(sessions: dict[str, str], prompt: Sequence[int]) -> Iterator[tuple[str,
         yield name, float(ttft), float(speed)
 
 
+def llama_files(source: str) -> dict[str, str]:
+    """Returns GGUF files with the same weights in eight and in four bits, by llama.cpp's tool."""
+    import llama_cpp
+
+    out, files = Path(tempfile.mkdtemp()), {}
+    kinds = {"Q8_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0, "Q4_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0}
+    for name, kind in kinds.items():
+        options = llama_cpp.llama_model_quantize_default_params()
+        options.ftype, options.allow_requantize, options.nthread = kind, True, 2
+        files[name] = str(out / f"{name}.gguf")
+        llama_cpp.llama_model_quantize(source.encode(), files[name].encode(), ctypes.byref(options))
+    return files
+
+
+def llama_row(name: str, path: str, texts_path: str) -> None:
+    """Prints the row of a GGUF file; this process does nothing else, for the peak of its memory."""
+    import llama_cpp  # noqa: F401 - its code is no part of what the model adds
+
+    prompt, held = json.loads(Path(texts_path).read_text(encoding="utf-8"))
+    base = most_mib()
+    opened = Llama(path)
+    times = [measure(opened, prompt) for _ in range(_ROUNDS)]
+    peak = most_mib() - base
+    ttft, speed = np.median(np.array(times), axis=0)
+    value, _ = perplexity(opened, held)
+    print(
+        f"{name:8} {ttft:6.1f} ms to the first token, {speed:6.1f} tokens/s, "
+        f"peak {peak:5.0f} MiB, perplexity {value:.3f} in llama.cpp"
+    )
+
+
+def compare_llama(source: str, prompt: Sequence[int], held: Sequence[Sequence[int]]) -> None:
+    """Prints a row for llama.cpp with each rounding of the same weights."""
+    files = llama_files(source)
+    texts_path = Path(files["Q8_0"]).with_name("texts.json")
+    texts_path.write_text(json.dumps([prompt, held]), encoding="utf-8")
+    script = (
+        "import sys; sys.path[:0] = [sys.argv[1]]; import decoder; decoder.llama_row(*sys.argv[2:])"
+    )
+    for name, path in files.items():
+        here = str(Path(__file__).parent)
+        command = [sys.executable, "-c", script, here, name, path, str(texts_path)]
+        subprocess.run(command, check=True)
+
+
 def main() -> None:
     """Prints one row for each way of running the model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -223,6 +299,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--config", type=Path, help="a config that was tuned before")
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--llama", help="a GGUF file of the same model")
     given = parser.parse_args()
     from tokenizers import Tokenizer
 
@@ -261,6 +338,8 @@ def main() -> None:
         )
     if find_spec("onnxruntime_genai"):
         compare_genai(given.folder, sessions, prompt)
+    if given.llama:
+        compare_llama(given.llama, prompt, held)
     print(f"load of the machine: {psutil.getloadavg()[0]:.1f}")
 
 

@@ -1,51 +1,18 @@
 """Models as exporters write them, for the benchmark of the pre-pass `algebra`."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from architectures import FLOAT, Graph
 
 
-class Graph:
-    """Collects the nodes and weights of a model."""
+class Spelled(Graph):
+    """A graph of opset 13 whose nodes are spelled as exporters spell them."""
 
     def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-        self._random = np.random.default_rng(7)
-
-    def constant(self, values: Any) -> str:
-        """Returns the name of a constant of 32-bit floats."""
-        name = f"c{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
-        return name
-
-    def integer(self, value: int) -> str:
-        """Returns the name of a constant whole number."""
-        return self._whole(np.array(value, np.int64))
-
-    def integers(self, *values: int) -> str:
-        """Returns the name of a constant vector of whole numbers."""
-        return self._whole(np.array(values, np.int64))
-
-    def _whole(self, values: Any) -> str:
-        name = f"c{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(values, name))
-        return name
-
-    def weight(self, *shape: int) -> str:
-        """Returns the name of a random weight."""
-        fan_in = max(1, int(np.prod(shape[1:])) if len(shape) > 2 else shape[0])
-        return self.constant(self._random.normal(0, (2 / fan_in) ** 0.5, shape))
-
-    def add(self, operator: str, *inputs: str | float, **attributes: Any) -> str:
-        """Returns the output of a new node; numbers become constants."""
-        names = [self.constant(x) if isinstance(x, float) else x for x in inputs]
-        output = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, names, [output], **attributes))
-        return output
+        """Starts without nodes."""
+        super().__init__(seed=7, gain=2.0, opset=13)
 
     def convolution(
         self, x: str, narrow: int, wide: int, size: int, stride: int = 1, groups: int = 1
@@ -55,38 +22,35 @@ class Graph:
         pads, strides = [size // 2] * 4, [stride, stride]
         return self.add("Conv", x, weight, pads=pads, strides=strides, group=groups)
 
-    def linear(self, x: str, narrow: int, wide: int) -> str:
-        """Returns a product with a weight and its bias."""
-        return self.add("Add", self.weight(wide), self.add("MatMul", x, self.weight(narrow, wide)))
-
-    def model(self, output: str, inputs: Mapping[str, list[int | str]]) -> onnx.ModelProto:
-        """Returns the model of opset 13."""
-        infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
-        outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)]
-        graph = helper.make_graph(self.nodes, "built", infos, outputs, self.weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    def built(self, output: str, inputs: Mapping[str, list[int | str]]) -> onnx.ModelProto:
+        """Returns the model of this output and these inputs of floats."""
+        for name, shape in inputs.items():
+            self.input(name, FLOAT, *shape)
+        model = self.model(y=output)
+        model.graph.output[0].name = model.graph.node.pop().input[0]
+        return model
 
 
-def _hard_sigmoid(graph: Graph, x: str) -> str:
+def _hard_sigmoid(graph: Spelled, x: str) -> str:
     return graph.add("Div", graph.add("Clip", graph.add("Add", x, 3.0), 0.0, 6.0), 6.0)
 
 
-def _hard_swish(graph: Graph, x: str) -> str:
+def _hard_swish(graph: Spelled, x: str) -> str:
     bounded = graph.add("Clip", graph.add("Add", x, 3.0), 0.0, 6.0)
     return graph.add("Div", graph.add("Mul", x, bounded), 6.0)
 
 
-def _silu(graph: Graph, x: str) -> str:
+def _silu(graph: Spelled, x: str) -> str:
     return graph.add("Mul", x, graph.add("Sigmoid", x))
 
 
 def _inverted_residuals(
     blocks: int,
-    activation: Callable[[Graph, str], str],
-    gate: Callable[[Graph, str], str],
+    activation: Callable[[Spelled, str], str],
+    gate: Callable[[Spelled, str], str],
 ) -> onnx.ModelProto:
     """Returns a stack of inverted residual blocks with squeeze and excitation."""
-    graph, width = Graph(), 24
+    graph, width = Spelled(), 24
     x = activation(graph, graph.convolution("x", 3, width, 3, stride=2))
     for _ in range(blocks):
         y = activation(graph, graph.convolution(x, width, 4 * width, 1))
@@ -95,7 +59,7 @@ def _inverted_residuals(
         squeezed = graph.add("Relu", graph.convolution(squeezed, 4 * width, width, 1))
         y = graph.add("Mul", y, gate(graph, graph.convolution(squeezed, width, 4 * width, 1)))
         x = graph.add("Add", x, graph.convolution(y, 4 * width, width, 1))
-    return graph.model(graph.add("GlobalAveragePool", x), {"x": [1, 3, 112, 112]})
+    return graph.built(graph.add("GlobalAveragePool", x), {"x": [1, 3, 112, 112]})
 
 
 def mobilenet_v3(blocks: int) -> onnx.ModelProto:
@@ -110,7 +74,7 @@ def efficientnet(blocks: int) -> onnx.ModelProto:
 
 def paddle(blocks: int) -> onnx.ModelProto:
     """Returns blocks with one learned factor and summand behind convolutions and activations."""
-    graph, width = Graph(), 32
+    graph, width = Spelled(), 32
     x = graph.convolution("x", 3, width, 3, stride=2)
     for number in range(blocks):
         for groups, size in ((width, 5), (1, 1)):
@@ -118,14 +82,14 @@ def paddle(blocks: int) -> onnx.ModelProto:
             y = graph.add("Add", graph.add("Mul", y, 0.9 + number / 50), 0.1)
             y = _hard_swish(graph, y)
             x = graph.add("Add", graph.add("Mul", y, 1.1), -0.05)
-    return graph.model(graph.add("GlobalAveragePool", x), {"x": [1, 3, 128, 128]})
+    return graph.built(graph.add("GlobalAveragePool", x), {"x": [1, 3, 128, 128]})
 
 
 def encoder(blocks: int) -> onnx.ModelProto:
     """Returns an encoder with normalisations, GELU and softmax in parts, as JAX writes them."""
-    graph, width, heads, words = Graph(), 128, 4, 64
-    split = graph.integers(1, words, heads, width // heads)
-    merge, last = graph.integers(1, words, width), graph.integers(-1)
+    graph, width, heads, words = Spelled(), 128, 4, 64
+    split = graph.whole(1, words, heads, width // heads)
+    merge, last = graph.whole(1, words, width), graph.whole(-1)
 
     def normalised(x: str) -> str:
         centred = graph.add("Sub", x, graph.add("ReduceMean", x, axes=[-1]))
@@ -160,19 +124,19 @@ def encoder(blocks: int) -> onnx.ModelProto:
         x = graph.add(
             "Add", x, graph.linear(gelu(graph.linear(normalised(x), width, 512)), 512, width)
         )
-    return graph.model(normalised(x), {"x": [1, words, width]})
+    return graph.built(normalised(x), {"x": [1, words, width]})
 
 
 def bert(blocks: int) -> onnx.ModelProto:
     """Returns an encoder with an open batch, as PyTorch's old exporter writes it from opset 13."""
-    graph, width, heads, words = Graph(), 128, 4, 64
+    graph, width, heads, words = Spelled(), 128, 4, 64
 
     def size(x: str, axis: int) -> str:
-        taken = graph.add("Gather", graph.add("Shape", x), graph.integer(axis), axis=0)
-        return graph.add("Unsqueeze", taken, graph.integers(0))
+        taken = graph.add("Gather", graph.add("Shape", x), graph.constant(axis, np.int64), axis=0)
+        return graph.add("Unsqueeze", taken, graph.whole(0))
 
     def heads_of(x: str, order: list[int]) -> str:
-        sizes = [size(x, 0), size(x, 1), graph.integers(heads), graph.integers(width // heads)]
+        sizes = [size(x, 0), size(x, 1), graph.whole(heads), graph.whole(width // heads)]
         shaped = graph.add("Reshape", x, graph.add("Concat", *sizes, axis=0))
         return graph.add("Transpose", shaped, perm=order)
 
@@ -183,7 +147,7 @@ def bert(blocks: int) -> onnx.ModelProto:
         shares = graph.add("Softmax", scores, axis=-1)
         mixed = graph.add("MatMul", shares, heads_of(value, [0, 2, 1, 3]))
         mixed = graph.add("Transpose", mixed, perm=[0, 2, 1, 3])
-        sizes = [size(mixed, 0), size(mixed, 1), graph.integers(width)]
+        sizes = [size(mixed, 0), size(mixed, 1), graph.whole(width)]
         merged = graph.add("Reshape", mixed, graph.add("Concat", *sizes, axis=0))
         return graph.linear(merged, width, width)
 
@@ -207,14 +171,14 @@ def bert(blocks: int) -> onnx.ModelProto:
         "x": ["batch", words, width],
         "mask": ["batch", 1, 1, words],
     }
-    return graph.model(x, shapes)
+    return graph.built(x, shapes)
 
 
 def decoder(blocks: int) -> onnx.ModelProto:
     """Returns a decoder with RMS norms, rotated positions and SiLU, as PyTorch writes it."""
-    graph, width, heads, words = Graph(), 128, 4, 64
+    graph, width, heads, words = Spelled(), 128, 4, 64
     channels = width // heads
-    split = graph.integers(1, words, heads, channels)
+    split = graph.whole(1, words, heads, channels)
     angles = np.outer(np.arange(words), 1e4 ** -(np.arange(0, channels, 2) / channels))
     angles = np.concatenate([angles, angles], axis=1)
     cosines, sines = graph.constant(np.cos(angles)), graph.constant(np.sin(angles))
@@ -228,7 +192,7 @@ def decoder(blocks: int) -> onnx.ModelProto:
         return graph.add("Transpose", shaped, perm=[0, 2, 1, 3])
 
     def part(x: str, start: int, end: int) -> str:
-        places = (graph.integers(place) for place in (start, end, 3, 1))
+        places = (graph.whole(place) for place in (start, end, 3, 1))
         return graph.add("Slice", x, *places)
 
     def rotated(x: str) -> str:
@@ -242,7 +206,7 @@ def decoder(blocks: int) -> onnx.ModelProto:
         scores = graph.add("Add", graph.add("Div", scores, channels**0.5), causal)
         mixed = graph.add("MatMul", graph.add("Softmax", scores, axis=-1), heads_of(x))
         mixed = graph.add("Transpose", mixed, perm=[0, 2, 1, 3])
-        merged = graph.add("Reshape", mixed, graph.integers(1, words, width))
+        merged = graph.add("Reshape", mixed, graph.whole(1, words, width))
         return product(merged, width, width)
 
     def normalised(x: str) -> str:
@@ -256,14 +220,14 @@ def decoder(blocks: int) -> onnx.ModelProto:
         y = normalised(x)
         gated = graph.add("Mul", _silu(graph, product(y, width, 384)), product(y, width, 384))
         x = graph.add("Add", x, product(gated, 384, width))
-    return graph.model(normalised(x), {"x": [1, words, width]})
+    return graph.built(normalised(x), {"x": [1, words, width]})
 
 
 def grouped(blocks: int) -> onnx.ModelProto:
     """Returns one step of a decoder with grouped queries and 1,024 words in its cache."""
-    graph, heads, shared, channels, words = Graph(), 16, 4, 64, 1024
-    width, new = heads * channels, graph.integers(2)
-    own = {name: graph.integers(1, 1, n, channels) for name, n in (("q", heads), ("kv", shared))}
+    graph, heads, shared, channels, words = Spelled(), 16, 4, 64, 1024
+    width, new = heads * channels, graph.whole(2)
+    own = {name: graph.whole(1, 1, n, channels) for name, n in (("q", heads), ("kv", shared))}
     inputs: dict[str, list[int | str]] = {"x": [1, 1, width]}
 
     def heads_of(x: str, split: str, wide: int) -> str:
@@ -274,9 +238,9 @@ def grouped(blocks: int) -> onnx.ModelProto:
         past = f"past_{block}_{kind}"
         inputs[past] = [1, shared, words, channels]
         both = graph.add("Concat", past, heads_of(x, own["kv"], shared * channels), axis=2)
-        shape = graph.integers(1, shared, heads // shared, words + 1, channels)
+        shape = graph.whole(1, shared, heads // shared, words + 1, channels)
         many = graph.add("Expand", graph.add("Unsqueeze", both, new), shape)
-        return graph.add("Reshape", many, graph.integers(1, heads, words + 1, channels))
+        return graph.add("Reshape", many, graph.whole(1, heads, words + 1, channels))
 
     x = "x"
     for block in range(blocks):
@@ -285,8 +249,8 @@ def grouped(blocks: int) -> onnx.ModelProto:
         shares = graph.add("Softmax", graph.add("Mul", scores, channels**-0.5), axis=-1)
         mixed = graph.add("MatMul", shares, remembered(x, block, "v"))
         mixed = graph.add("Transpose", mixed, perm=[0, 2, 1, 3])
-        x = graph.add("Add", x, graph.add("Reshape", mixed, graph.integers(1, 1, width)))
-    return graph.model(x, inputs)
+        x = graph.add("Add", x, graph.add("Reshape", mixed, graph.whole(1, 1, width)))
+    return graph.built(x, inputs)
 
 
 BUILDERS: Mapping[str, Callable[[int], onnx.ModelProto]] = {

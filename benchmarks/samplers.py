@@ -24,14 +24,12 @@ import program
 
 import autotune
 from autotune.facts import sample_models
-from autotune.search.objective import DEFAULT, find
 from autotune.search.optuna_trials import read_trials
 from autotune.search.trial import Limits
 from autotune.storage.database import Place, open_storage, quiet_optuna
 
 _OWN = "effects"
 _MARGIN = math.log(1.1)
-_OBJECTIVES = find(DEFAULT)
 
 
 def figures(folder: Path) -> dict[str, float]:

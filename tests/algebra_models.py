@@ -12,17 +12,15 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from autotune.graph.algebra.model import simplify
-from autotune.graph.algebra.rule import Rule
-from autotune.graph.algebra.rules import RULES
 
 Array = NDArray[Any]
 
 
-def simplified(before: onnx.ModelProto, rules: Sequence[Rule] = RULES) -> onnx.ModelProto:
+def simplified(before: onnx.ModelProto) -> onnx.ModelProto:
     """Returns a copy of a model with the rules applied; checks that its interface is the same."""
     after = onnx.ModelProto()
     after.CopyFrom(before)
-    simplify(after, rules)
+    simplify(after)
     assert list(after.graph.input) == list(before.graph.input)
     assert list(after.graph.output) == list(before.graph.output)
     return after

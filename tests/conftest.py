@@ -78,7 +78,7 @@ def pytest_runtest_teardown() -> None:
 
 
 # a busy machine makes no test fail
-settings.register_profile("tests", deadline=None)
+settings.register_profile("tests", deadline=None, max_examples=50)
 settings.load_profile("tests")
 
 

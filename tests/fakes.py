@@ -3,6 +3,7 @@
 :func:`build_search` builds every search of the tests, and :class:`FakeWorld` every study.
 """
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -43,7 +44,7 @@ from autotune.search.trial import Limits, Trial
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.space import Condition, Parameter, Space
-from autotune.storage.database import Clock
+from autotune.storage.database import Clock, Place, open_storage
 from autotune.study.loop import Search
 from autotune.study.measured_trial import MeasuredTrial
 from autotune.study.options import StudyOptions
@@ -291,11 +292,32 @@ def build_search(
     return search
 
 
-class FakeWorld:
-    """The outside world of studies whose measurers compute."""
+class MemoryStorage(optuna.storages.InMemoryStorage):
+    """A storage without a disk, which gives attributes back as JSON does."""
 
-    def __init__(self, cost: Cost) -> None:
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
+        super().set_study_user_attr(study_id, key, json.loads(json.dumps(value)))
+
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
+        super().set_trial_user_attr(trial_id, key, json.loads(json.dumps(value)))
+
+
+_STORAGES: dict[str, MemoryStorage] = {}
+"""Those of this process by place: the next world of a test goes on with its studies."""
+
+
+class FakeWorld:
+    """The outside world of studies whose measurers compute.
+
+    Args:
+        cost: What configurations cost.
+        on_disk: Whether studies have a database, for tests that look into it; it takes most of the
+            time of a study that computes.
+    """
+
+    def __init__(self, cost: Cost, *, on_disk: bool = False) -> None:
         self.cost = cost
+        self.on_disk = on_disk
         self.measurers: list[FakeMeasurer] = []
         self.reference_ms: list[float | None] = []
 
@@ -314,6 +336,7 @@ class FakeWorld:
         known = {
             "measurer": self.measurer,
             "lock": _no_lock,
+            "storage": open_storage if self.on_disk else in_memory,
             "judge": _no_judge,
             "providers": lambda: (CPU_STATE,),
             "firing": lambda _: (),
@@ -331,6 +354,11 @@ class FakeWorld:
         """Does the job of :func:`autotune.tune` in this world."""
         record = StudyOptions.of(model, **options)
         return run_study(record, on_progress, self.seams(**(seams or {})))
+
+
+def in_memory(place: Place, *_: object) -> nullcontext[MemoryStorage]:
+    """Opens the storage of a place without a disk, as :func:`open_storage` opens the real one."""
+    return nullcontext(_STORAGES.setdefault(place.text, MemoryStorage()))
 
 
 def _no_judge(*_: object) -> Callable[[object], None]:

@@ -9,12 +9,8 @@ import contextlib
 import ctypes
 import gc
 import json
-import mmap
 import os
-import platform
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -30,19 +26,6 @@ def segfault(_: Message, __: Message) -> None:
     ctypes.string_at(0)
 
 
-def abort(_: Message, __: Message) -> None:
-    """Does as C++ does with an exception that nobody catches."""
-    os.abort()
-
-
-def illegal_instruction(_: Message, __: Message) -> None:
-    """Runs an instruction that no processor of this kind has."""
-    code = b"\x0f\x0b" if platform.machine() in {"x86_64", "AMD64"} else b"\0\0\0\0"
-    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    page.write(code)
-    ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
-
-
 def hang(_: Message, __: Message) -> None:
     """Does not answer, and does not mind being told to end."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -53,36 +36,6 @@ def hang(_: Message, __: Message) -> None:
 def allocate(_: Message, plan: Message) -> None:
     """Takes more memory than it may."""
     bytearray(plan["mib"] << 20)
-
-
-def killed(_: Message, __: Message) -> None:
-    """Is killed as the kernel does where memory runs out."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def garbage(_: Message, plan: Message) -> None:
-    os.write(CHANNEL, plan["text"].encode() + b"\n")
-    time.sleep(LONG_S)
-
-
-def endless_line(_: Message, __: Message) -> None:
-    while True:
-        os.write(CHANNEL, b"x" * 65536)
-
-
-def flood(message: Message, __: Message) -> None:
-    """Answers more often than it is asked."""
-    while True:
-        os.write(CHANNEL, json.dumps({"number": message["number"] - 1}).encode() + b"\n")
-
-
-def grandchild(_: Message, plan: Message) -> None:
-    """Starts a process, by default one that leaves the session, and goes on or ends."""
-    command = [sys.executable, "-S", "-c", f"import time; time.sleep({LONG_S})"]
-    process = subprocess.Popen(command, start_new_session=plan.get("detached", True))
-    Path(plan["to"]).write_text(str(process.pid), encoding="ascii")
-    if plan.get("crash"):
-        os.abort()
 
 
 def no_file(message: Message, _: Message) -> None:

@@ -7,6 +7,13 @@ from typing import Any
 
 from factories import make_evidence, make_numbers
 
+from autotune.applications.confirm import Confirmed, Today
+from autotune.applications.result import (
+    FORMAT,
+    ApplicationResult,
+    SearchedPoint,
+    SessionResult,
+)
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
 from autotune.results.leave_one_out import Part, Simplification
@@ -102,3 +109,54 @@ def result(*members: Member, picked: int = 0, **changes: Any) -> StudyResult:
         "complete": True,
     }
     return replace(_STUDY, **{**facts, **changes})
+
+
+def application(**changes: Any) -> ApplicationResult:
+    """Returns the result of an application with two sessions, of which one is replaced."""
+    chosen = Confirmed(
+        label="configuration 1",
+        choices={"detector.member": "4", "detector.threads": 1},
+        words="detector: int8 static, external data, 1 thread, no spinning",
+        ratio=close(0.62),
+        seconds=0.31,
+        cpu_s=0.55,
+        peak_mib=120.0,
+        held_mib=80.0,
+        peak_ratio=close(0.4),
+    )
+    facts: dict[str, Any] = {
+        "format": FORMAT,
+        "recording": "app.rec",
+        "folder": "app.tuned",
+        "replayed_calls": 100,
+        "recorded_s": 0.6,
+        "today": Today(seconds=0.5, cpu_s=0.9, peak_mib=300.0, held_mib=250.0),
+        "confirmed": (
+            chosen,
+            replace(chosen, label="ONNX Runtime's defaults", choices=None, words=""),
+        ),
+        "selected": 0,
+        "sessions": (
+            SessionResult(
+                name="detector",
+                share=0.8,
+                study="",
+                changes="int8 static, external data, 1 thread, no spinning",
+                reason="",
+            ),
+            SessionResult(
+                name="classifier", share=0.2, study="", changes="", reason="a file is gone"
+            ),
+        ),
+        "searched": (
+            SearchedPoint(
+                choices={"detector.threads": 1},
+                ratio=0.6,
+                peak_mib=121.0,
+                held_mib=80.0,
+                failure="",
+            ),
+        ),
+        "notes": (),
+    }
+    return ApplicationResult(**{**facts, **changes})

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from optuna.storages import RDBStorage
+from fakes import MemoryStorage, in_memory
 from test_applications import write_model
 from test_config import make_config
 
@@ -155,15 +155,15 @@ def test_a_schedule_keeps_order_threads_and_work(tmp_path: Path) -> None:
 
 def test_tools_may_write_beside_a_model(tmp_path: Path) -> None:
     """Quantised models, which have more metadata, stay in the running; nothing may be lost."""
-    marked = onnx.load(write_model(tmp_path / "model.onnx"))
-    marked.metadata_props.add(key="onnx.infer", value="onnxruntime.quant")
-    onnx.save(marked, tmp_path / "marked.onnx")
-    plain, other = (
-        interface_of(onnxruntime.InferenceSession(tmp_path / name))
-        for name in ("model.onnx", "marked.onnx")
-    )
-    assert other.shows(plain)
-    assert not plain.shows(other)
+    model = onnx.load(write_model(tmp_path / "model.onnx"))
+    plain = interface_of(onnxruntime.InferenceSession(model.SerializeToString()))
+    model.metadata_props.add(key="onnx.infer", value="onnxruntime.quant")
+    marked = interface_of(onnxruntime.InferenceSession(model.SerializeToString()))
+    assert marked.shows(plain)
+    assert not plain.shows(marked)
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 1
+    fixed = interface_of(onnxruntime.InferenceSession(model.SerializeToString()))
+    assert not fixed.shows(marked), "the sizes of outputs are seen as well"
 
 
 def test_what_an_application_passes_is_a_session(tmp_path: Path) -> None:
@@ -251,17 +251,17 @@ def test_the_joint_search_finds_what_helps(quiet: None) -> None:
     assert 1 not in search._values(waits)["a.threads"], "run_async needs two"
 
 
-def test_points_are_kept_where_members_come_and_go(tmp_path: Path, quiet: None) -> None:
+def test_points_are_kept_where_members_come_and_go(quiet: None) -> None:
     """A model's own study that goes on may offer other members."""
     opening = Opening(model=Path("m.onnx"), session=SessionConfig())
     other = Opening(model=Path("n.onnx"), session=SessionConfig())
-    storage = f"sqlite:///{tmp_path / 'together.db'}"
+    storage = MemoryStorage()
 
     def searched(label: str) -> tuple[int, int]:
         members = {TODAY: opening, label: other}
         search = JointSearch(parts=[JointSession(name="a", members=members)], cores=1, seed=1)
         measurer = FakeReplays()
-        study = joint_study(RDBStorage(storage), search, "the same")
+        study = joint_study(storage, search, "the same")
         search.run(measurer, 8, lambda *_: None, study)
         return measurer.count, len(search.trials)
 
@@ -348,14 +348,13 @@ def test_nothing_within_the_noise_is_selected() -> None:
     assert select(today, [fast, slow], "latency", MemoryLimits(held_mib=60)) is slow
 
 
-@pytest.mark.parametrize("scatter", [0.01, 0.03, 0.1])
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_luck_is_seldom_selected(scatter: float, is_shared: bool) -> None:
-    """Of 400 studies of six arrangements that are as today's, 5 % select one; not of a true gain.
+def test_luck_is_seldom_selected(is_shared: bool) -> None:
+    """Of 200 studies of six arrangements that are as today's, 5 % select one; not of a true gain.
 
     Today's process may be a lucky one as well, which all ratios of a round share.
     """
-    random = np.random.default_rng(0)
+    random, scatter = np.random.default_rng(0), 0.03
     entrants = [
         Entrant(label=str(n), choices={}, words="", arrangement=Arrangement(openings={}))
         for n in range(6)
@@ -389,7 +388,7 @@ def test_luck_is_seldom_selected(scatter: float, is_shared: bool) -> None:
         return sum(select(*result, "latency", MemoryLimits()) is not None for result in results)
 
     measurer = Luck()
-    assert selected(400) <= 20
+    assert selected(200) <= 10
     assert len(orders) > 1, "each round has an order of its own"
     measurer.gain = math.exp(6 * scatter)
     assert selected(50) >= 45
@@ -424,8 +423,9 @@ def record(folder: Path, model: Path, process: str = "1-a", number: int = 0) -> 
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Path:
-    """A recording of two calls of a model that is still there."""
+def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recording of two calls of a model that is still there; its studies need no disk."""
+    monkeypatch.setattr("autotune.applications.study.open_storage", in_memory)
     folder = tmp_path / "app.rec"
     folder.mkdir()
     settings = {"autotune": "0", "max_mib": 1, "keep_inputs": True, "began_ns": 0}
@@ -469,7 +469,7 @@ def test_a_study_writes_a_tuned_application(recording: Path, tmp_path: Path) -> 
     own = replace(result.sessions[0], name="</script><b>")
     page = render_application(replace(result, sessions=(own,)))
     assert "</script><b>" not in page
-    for text in ("of 48 arrangements", "1 thread", "chosen: the fastest", "x 1×64"):
+    for text in ("of 48 configurations", "1 thread", "chosen: the fastest", "x 1×64"):
         assert text in page
     assert "chosen: the fastest" in str(view_application(result).blocks)
     none_keeps = replace(result, selected=None, limits=MemoryLimits(peak_mib=1))
@@ -560,25 +560,25 @@ def test_an_interrupted_study_goes_on(recording: Path, tmp_path: Path) -> None:
     assert again.count == 5 * len(result.confirmed), "only the end is measured again"
 
 
-def test_options_that_a_recording_cannot_take_are_refused(recording: Path, tmp_path: Path) -> None:
-    options = ("--traffic", "a.json", "--storage", "sqlite:///a.db", "--set", "model=m.onnx")
-    done = command_line.run(tmp_path, "study", recording.name, *options)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--storage sqlite:///a.db --set model=m.onnx", "takes no --model, --storage"),
+        ("--runtimes onnxruntime-openvino", "record, study and run it there"),
+    ],
+)
+def test_options_that_a_recording_cannot_take_are_refused(
+    recording: Path, tmp_path: Path, options: str, words: str
+) -> None:
+    done = command_line.run(tmp_path, "study", recording.name, *options.split())
     assert done.returncode == 2
-    assert "takes no --model, --storage, --traffic; its options are" in " ".join(
-        done.stderr.split()
-    )
+    assert words in " ".join(done.stderr.split())
 
 
 def test_show_says_what_a_recording_holds(recording: Path, tmp_path: Path) -> None:
     done = command_line.run(tmp_path, "show", recording.name)
     assert done.returncode == 0
     assert "Next: autotune study" in done.stdout
-
-
-def test_another_runtime_cannot_be_asked_for(recording: Path, tmp_path: Path) -> None:
-    done = command_line.run(tmp_path, "study", recording.name, "--runtimes", "onnxruntime-openvino")
-    assert done.returncode == 2
-    assert "record, study and run it there" in " ".join(done.stderr.split())
 
 
 def test_a_session_has_a_metric_of_its_own(recording: Path) -> None:
@@ -643,7 +643,7 @@ def test_a_damaged_recording_is_read_or_refused(recording: Path, tmp_path: Path)
     """Whatever the bytes of its files are, there is a recording or one sentence."""
     random = np.random.default_rng(0)
     refused = 0
-    for turn in range(200):
+    for turn in range(90):
         copy = tmp_path / f"{turn}.rec"
         shutil.copytree(recording, copy)
         file = sorted(path for path in copy.iterdir() if path.is_file())[turn % 3]
@@ -658,7 +658,7 @@ def test_a_damaged_recording_is_read_or_refused(recording: Path, tmp_path: Path)
         else:
             assert read.wall_s >= 0
             view_recording(read)
-    assert 20 < refused < 180
+    assert 10 < refused < 80
 
 
 def test_a_session_whose_inputs_cannot_be_studied_stays(recording: Path, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from command_line import printed, run
 from onnx import TensorProto, helper
@@ -37,7 +36,7 @@ from autotune.deploy.application import FILE, ReplacedSession, TunedApplication
 from autotune.deploy.config import ModelFile
 from autotune.deploy.files import digest_files
 from autotune.deploy.hook import APPLY_VARIABLE, RECORD_VARIABLE, REPORT_VARIABLE
-from autotune.deploy.passed import Call, Interface, Passed, PassedProvider, interface_of
+from autotune.deploy.passed import Call, Interface, Passed, PassedProvider
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, RequestError
 from autotune.report.application import view_command
@@ -573,15 +572,3 @@ def test_the_pool_is_made_once_and_has_no_more_threads_than_cores(
     for opener in openers:
         opener.join()
     assert (made, settings.use_per_session_threads) == ([2], False)
-
-
-def test_the_sizes_of_outputs_are_part_of_what_an_application_sees(tmp_path: Path) -> None:
-    path = write_model(tmp_path / "relu.onnx")
-    fixed = onnx.load(path)
-    fixed.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 1
-    onnx.save(fixed, tmp_path / "fixed.onnx")
-    open_size, one = (
-        interface_of(onnxruntime.InferenceSession(tmp_path / name))
-        for name in ("relu.onnx", "fixed.onnx")
-    )
-    assert not one.shows(open_size)

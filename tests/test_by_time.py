@@ -11,7 +11,6 @@ import pytest
 from factories import normal, onnx_model, save_onnx
 from small_models import write
 
-from autotune.facts.feeds import Feed
 from autotune.graph import by_time, int8, node_times, sensitivity
 from autotune.graph.by_time import LinearTime, Times
 from autotune.graph.entries import StepRefusedError
@@ -167,13 +166,12 @@ def test_nothing_is_written_where_every_node_is_in_float(
 ) -> None:
     """The model would be the float one; not all are slower where the last were asked for."""
 
-    def slow(model: onnx.ModelProto, *_: Any) -> dict[str, Any]:
-        names = [node.name for node in model.graph.node]
+    def slow(model: onnx.ModelProto, _: Any) -> list[str]:
         faster = sensitivity.quantisable(model)[:kept]
-        return {"names": [name for name in names if name not in faster], "lost_us": {}}
+        return [node.name for node in model.graph.node if node.name not in faster]
 
     monkeypatch.setattr(by_time, "measure", lambda *_: None)
-    monkeypatch.setattr(by_time, "slow", slow)
+    monkeypatch.setattr(by_time, "best_in_float", slow)
     source, feeds = write("cnn", tmp_path)
     options: dict[str, Any] = {"slow_in_float": True, "kept_in_float": kept}
     with pytest.raises(StepRefusedError, match=reason):
@@ -227,15 +225,3 @@ def test_a_node_with_a_graph_inside_stays_in_float(
     assert times.units == [[0], [1], [2]]
     assert [time < by_time.NEVER_US for time in times.int8_us] == [True, False, False]
     assert times.edges.keys() == {(0, 1), (1, 2)}
-
-
-def test_what_float_costs_may_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors are measured once; the prices of nodes decide on their order."""
-    found = {"errors": {"a": 4.0, "b": 3.0}, "operations": {"a": 10.0, "b": 1.0}, "others": ["c"]}
-    monkeypatch.setattr(sensitivity, "node_errors", lambda *_: found)
-    shared, feeds = Intermediates(), list[Feed]()
-    model = onnx.ModelProto()
-    assert sensitivity.ranked("m", shared, model, feeds) == ["b", "a", "c"]
-    monkeypatch.setattr(sensitivity, "node_errors", lambda *_: pytest.fail("made again"))
-    costs = {"a": 2.0, "b": 9.0}
-    assert sensitivity.ranked("m", shared, model, feeds, costs=costs) == ["a", "b", "c"]

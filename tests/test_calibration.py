@@ -77,3 +77,9 @@ def test_shapes_that_depend_on_values_are_calibrated(tmp_path: Path) -> None:
     for method in ("minmax", "percentile"):
         ranges = calibration.activation_ranges(path, feeds, method)
         assert np.max(ranges["y"][2]) == pytest.approx(1.5, rel=0.01)
+
+
+def test_the_tool_gets_no_type_that_it_would_wrap_in_vain() -> None:
+    types = calibration.quantisable_types()
+    assert {"Conv", "Relu", "Concat"} <= set(types)
+    assert {"ConvTranspose", "LayerNormalization", "Pad"}.isdisjoint(types)

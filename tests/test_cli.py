@@ -3,9 +3,7 @@
 import contextlib
 import json
 import re
-import shutil
 import signal
-import sys
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,12 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import COMMANDS, app
 from autotune.cli.interrupts import interruptible
-from autotune.cli.report import live_page, write_last_page
 from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.facts import sample_models
 from autotune.measure import noise
 from autotune.storage.locks import exclusive_use
 from autotune.study import seams
 from autotune.study.options import StudyOptions
-from autotune.study.progress import Progress
 
 
 def one_line(text: str) -> str:
@@ -355,22 +351,6 @@ def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:
             signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             checkpoint()
-
-
-def test_without_the_extra_there_is_no_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = shutil.copytree(Path(__file__).parent / "data" / "study", tmp_path / "my study")
-    # None in place of a module: importing it fails
-    monkeypatch.setitem(sys.modules, "plotly", None)
-    assert write_last_page(folder) == (
-        'For a page with figures: pip install "ort-autotune[report]", then autotune report '
-        f"'{folder}'"
-    )
-    live_page()(Progress(stage="search"))
-    done = CliRunner().invoke(app, ["report", str(folder)])
-    assert "the page needs the package plotly: pip install" in str(done.exception)
-    assert not (folder / "report.html").exists()
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:

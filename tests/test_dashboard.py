@@ -36,7 +36,7 @@ def _get(app: Any, path: str) -> Any:
 def test_the_dashboard_shows_the_study(tmp_path: Path) -> None:
     dashboard = pytest.importorskip("optuna_dashboard", reason="optuna-dashboard is not installed")
     sample_models.write("lstm", tmp_path / "lstm.onnx")
-    result = FakeWorld(thread_cost).tune(
+    result = FakeWorld(thread_cost, on_disk=True).tune(
         tmp_path / "lstm.onnx", trials=8, space="session", out=tmp_path / "out"
     )
     with open_storage(Place.of(None, tmp_path / "out")) as storage:

@@ -210,7 +210,7 @@ def sqlite_as_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Place:
     monkeypatch.setattr(
         database,
         "_open_server",
-        lambda _, patience, *__: database._careful(patience)(url),
+        lambda _, patience, *__: database._careful(optuna.storages.RDBStorage, patience)(url),
     )
     return Place.of("postgresql://host/name", tmp_path)
 
@@ -246,14 +246,14 @@ def test_a_server_that_is_away_for_a_while(
     monkeypatch.setattr(optuna.storages.RDBStorage, method, flaky)
     with quiet_optuna(), open_storage(sqlite_as_server, notes.append, clock=_NO_WAITING) as storage:
         study = optuna.create_study(storage=storage, directions=["minimize"] * 2)
-        build_search(measurer, study=study, worker="one").run(5, None)
+        build_search(measurer, study=study, worker="one").run(2, None)
         left = 1 if is_lost else 3
-        build_search(measurer, study=study, worker="one").run(15, None)
+        build_search(measurer, study=study, worker="one").run(6, None)
         kept = [trial.configuration for trial in read_trials(study)]
         states = {frozen.state.name for frozen in study.trials}
     assert notes[0].startswith("Database connection lost; retrying")
     assert notes[1] == "The database connection is back."
-    assert len(kept) == len(set(kept)) == 15
+    assert len(kept) == len(set(kept)) == 6
     assert sorted(map(str, kept)) == sorted(map(str, measurer.searched))
     assert states == {"COMPLETE"}
 

@@ -55,9 +55,7 @@ def test_integer_products(tmp_path: Path) -> None:
     assert _counts(onnx_model(body, {"w": LARGE}, x=X), tmp_path) == [("MatMulInteger", 4, 2)]
 
 
-NOTHING = ProcessorFacts(
-    overflows=False, exactness_reaches=True, has_blocks=False, eight_bits=False, float16=False
-)
+NOTHING = ProcessorFacts(overflows=False, exactness_reaches=True, has_blocks=False, float16=False)
 
 
 def _facts(body: str, folder: Path) -> ProcessorFacts:
@@ -70,7 +68,7 @@ def _facts(body: str, folder: Path) -> ProcessorFacts:
 def test_the_facts_of_files(tmp_path: Path) -> None:
     """Blocks by their domain; exact products reach all but NHWC convolutions of ONNX Runtime's."""
     eight_bits = _facts("y = QLinearMatMul (INPUTS)", tmp_path)
-    assert eight_bits == replace(NOTHING, overflows=True, eight_bits=True)
+    assert eight_bits == replace(NOTHING, overflows=True)
     assert not _facts("y = com.microsoft.QLinearConv (INPUTS)", tmp_path).exactness_reaches
     blocks = _facts("y = com.microsoft.nchwc.Conv (x, s)", tmp_path)
     assert blocks == replace(NOTHING, has_blocks=True)

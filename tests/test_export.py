@@ -11,6 +11,7 @@ from autotune.deploy.config import TunedConfig
 from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, RequestError
+from autotune.export import ort_config
 from autotune.export.rendering import class_name, identifier
 from autotune.export.targets import TARGETS
 from autotune.export.writing import export, model_name
@@ -132,6 +133,7 @@ def test_every_part_is_written_or_listed_as_lost(target: str) -> None:
         ("cpp", {"float16_in_float32": True}, {}, "without half-precision arithmetic"),
         ("javascript", {"weight_block": 16}, {}, "an x86 with AVX-512"),
         ("triton", {}, {EXACT_PRODUCTS: "1"}, "VNNI"),
+        ("ort_config", {}, {EXACT_PRODUCTS: "1"}, "VNNI"),
         ("python", {"vnni": True, "weight_block": 16}, {}, ""),
     ],
 )
@@ -183,6 +185,13 @@ def test_genai_gets_the_execution_provider_that_was_tuned(frozen_config: Path) -
     chosen = json.loads(written.read_text(encoding="utf-8"))["model"]["decoder"]["session_options"]
     assert chosen["log_id"] == "x"
     assert not chosen.get("provider_options")
+
+
+def test_a_model_that_carries_options_already_is_refused(frozen_config: Path) -> None:
+    """ONNX Runtime would take its entry, and not the config's."""
+    (copy,) = export(frozen_config, "ort_config").files
+    with pytest.raises(RequestError, match="carries ort_config in its metadata already"):
+        ort_config.check_model(copy)
 
 
 def test_genai_gets_the_users_own_config(frozen_config: Path) -> None:

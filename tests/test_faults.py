@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,6 +55,15 @@ def measurer(model: Model) -> Iterator[DuetMeasurer]:
 Inject = Callable[..., Failure]
 
 
+def _held() -> tuple[object, int, int]:
+    """Returns the processes, descriptors and threads that the measurer holds."""
+    return (
+        workers_of(scratch.root()),
+        psutil.Process().num_fds(),
+        threading.active_count(),
+    )
+
+
 @pytest.fixture
 def inject(measurer: DuetMeasurer) -> Iterator[Inject]:
     """Gives a function that measures with a fault, which nobody but that configuration notices."""
@@ -61,12 +71,12 @@ def inject(measurer: DuetMeasurer) -> Iterator[Inject]:
 
     def measure(do: str, fault: str, **more: object) -> Failure:
         plan.write_text(json.dumps({"do": do, "fault": fault, **more}), encoding="utf-8")
-        before = workers_of(scratch.root())
+        before = _held()
         outcome = measurer.measure(BASELINE, _SHORT)
         plan.unlink()
         assert isinstance(outcome, Failure)
         assert outcome.phase == _PHASES[do]
-        assert workers_of(scratch.root()) == before
+        assert _held() == before
         assert measurer._reference is not None
         assert measurer._reference.is_running()
         return outcome
@@ -75,18 +85,11 @@ def inject(measurer: DuetMeasurer) -> Iterator[Inject]:
     plan.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("do", "fault", "sign"),
-    [
-        *((do, "segfault", "SIGSEGV") for do in _PHASES),
-        ("open", "abort", "SIGABRT"),
-        ("slice", "illegal_instruction", "SIGILL"),
-    ],
-)
-def test_a_crash_is_told_with_its_phase(inject: Inject, do: str, fault: str, sign: str) -> None:
-    outcome = inject(do, fault)
+@pytest.mark.parametrize("do", _PHASES)
+def test_a_crash_is_told_with_its_phase(inject: Inject, do: str) -> None:
+    outcome = inject(do, "segfault")
     assert outcome.kind == "crashed"
-    assert outcome.message.startswith(sign)
+    assert outcome.message.startswith("SIGSEGV")
 
 
 @pytest.mark.parametrize(

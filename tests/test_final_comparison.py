@@ -497,9 +497,9 @@ def _noisy(truth: Truth, scatter: float, odd: float = 0.0, seed: int = 0) -> Fak
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit_s", [1.0, 120.0, 1e9])
+@pytest.mark.parametrize("limit_s", [1.0, 1e9])
 def test_intervals_hold_the_truth_however_short_the_time(limit_s: float) -> None:
-    """Of the 95 % intervals 92 % at least do, in 100 final comparisons with 2 % of noise.
+    """Of the 95 % intervals 92 % at least do, in 50 final comparisons with 2 % of noise.
 
     One measurement in twenty is 10 % off, and rounds end where they happen to agree: that is the
     tolerance of 3 %.
@@ -508,7 +508,7 @@ def test_intervals_hold_the_truth_however_short_the_time(limit_s: float) -> None
     speedups = (1.5, 1.48, 1.4, 1.2, 1.0, 0.9)
     truth = {t.configuration: (s, 100.0) for t, s in zip(trials, speedups, strict=True)}
     held = []
-    for seed in range(100):
+    for seed in range(50):
         measurer = _noisy(truth, 0.02, odd=0.05, seed=seed)
         for item in _compare(measurer, *trials, seed=seed, limit_s=limit_s)[1:]:
             speedup, _ = truth[item.trial.configuration]
@@ -517,16 +517,15 @@ def test_intervals_hold_the_truth_however_short_the_time(limit_s: float) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scatter", [0.01, 0.02, 0.025])
-def test_less_memory_hardly_ever_pays_for_a_loss_of_three_per_cent(scatter: float) -> None:
-    """At most 5 % of 120 final comparisons select what is 3 % slower and needs half the memory."""
+def test_less_memory_hardly_ever_pays_for_a_loss_of_three_per_cent() -> None:
+    """At most 5 % of 100 final comparisons select what is 3 % slower and needs half the memory."""
     trial = _trial(1, 10.3, 50.0)
     selected = 0
-    for seed in range(120):
-        measurer = _noisy({trial.configuration: (0.97, 50.0)}, scatter, seed=seed)
+    for seed in range(100):
+        measurer = _noisy({trial.configuration: (0.97, 50.0)}, 0.02, seed=seed)
         compared = _compare(measurer, trial, seed=seed, limit_s=1e9)
         selected += select(compared, _NONE, _BOTH, "latency") is not compared[0]
-    assert selected <= 0.05 * 120
+    assert selected <= 5
 
 
 @pytest.mark.parametrize(

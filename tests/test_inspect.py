@@ -20,7 +20,6 @@ from autotune.deploy.config import Interval
 from autotune.inspection.findings import HIGH, LOW, Finding, RemedyEffect
 from autotune.inspection.headroom import headroom
 from autotune.inspection.inspect import Inspection, inspect_model
-from autotune.inspection.profile import Elementwise, Pattern
 from autotune.report.inspection import view_inspection
 
 EFFECT = RemedyEffect(
@@ -43,7 +42,7 @@ FINDING = Finding(
 )
 
 
-def _inspection(*findings: Finding) -> Inspection:
+def made_inspection(*findings: Finding) -> Inspection:
     work = replace(REPORT.work, float_operations=2_000_000, by_operator={"Conv": 2_000_000})
     return Inspection(
         model=model(operators={"Conv": 3, "Constant": 9}),
@@ -66,7 +65,7 @@ def _text(inspection: Inspection) -> str:
 
 
 def test_what_could_not_be_read_is_called_unknown() -> None:
-    inspection = replace(_inspection(), unknown=("subnormal weights", "layout reorders"))
+    inspection = replace(made_inspection(), unknown=("subnormal weights", "layout reorders"))
     assert (
         "Not known, because the optimised graph could not be read: subnormal weights, layout "
         "reorders. Not found: an old opset."
@@ -74,7 +73,7 @@ def test_what_could_not_be_read_is_called_unknown() -> None:
 
 
 def test_findings_come_first_with_evidence_effect_and_remedy() -> None:
-    text = _text(_inspection(FINDING, replace(FINDING, severity=LOW, effect=None)))
+    text = _text(made_inspection(FINDING, replace(FINDING, severity=LOW, effect=None)))
     assert text.startswith("m.onnx: 2 findings, the most important first. high The arena holds")
     assert (
         "Measured with no arena: 1.02 times the latency (0.98–1.05), 0.50 times the peak memory "
@@ -90,26 +89,13 @@ def test_findings_come_first_with_evidence_effect_and_remedy() -> None:
 
 
 def test_remedy_that_gains_nothing_is_not_recommended() -> None:
-    text = _text(_inspection(replace(FINDING, severity=LOW)))
+    text = _text(made_inspection(replace(FINDING, severity=LOW)))
     assert "The remedy does not help this model here." in text
     assert "--fix arena=off" not in text
 
 
-def test_patterns_stand_beside_the_rules_that_change_them() -> None:
-    """A pattern that no rule changes is said to have none: it is the next rule to write."""
-    swish = Pattern(
-        expression="Mul(x, Sin(x))", times=3, nodes=2, time_ms=1.0, share=0.25, rules=()
-    )
-    known = replace(swish, expression="Mul(x, Tanh(x))", share=0.1, rules=("gelu", "clip"))
-    elementwise = Elementwise(share=0.35, patterns=(swish, known))
-    text = _text(replace(_inspection(), elementwise=elementwise))
-    assert "Elementwise operators and reductions: 35 % of the time." in text
-    assert "25 %, 3 times: Mul(x, Sin(x)); no rule" in text
-    assert "10 %, 3 times: Mul(x, Tanh(x)); gelu, clip" in text
-
-
 def test_no_findings_are_said_in_one_line() -> None:
-    assert _text(_inspection()).startswith("m.onnx: nothing was found that holds it back here.")
+    assert _text(made_inspection()).startswith("m.onnx: nothing was found that holds it back here.")
 
 
 def _subnormal(folder: Path) -> Path:

@@ -26,7 +26,7 @@ _BOTH = pytest.mark.parametrize(
 
 
 @_BOTH
-@pytest.mark.parametrize("delay_s", [0.004, 0.03, 0.08, 0.2, 0.5])
+@pytest.mark.parametrize("delay_s", [0.004, 0.08, 0.5])
 def test_a_signal_in_the_first_moments_shows_no_traceback(
     number: signal.Signals, code: int, delay_s: float
 ) -> None:
@@ -49,16 +49,13 @@ def test_a_signal_in_the_first_moments_shows_no_traceback(
     assert "Traceback" not in errors
 
 
-@_BOTH
 @pytest.mark.slow
-def test_an_interrupted_study_keeps_what_it_has(
-    tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
     sample_models.write("lstm", tmp_path / "model.onnx")
     study = Program(tmp_path, "--trials", "200")
     study.wait_for_trials()
-    study.process.send_signal(number)
-    assert study.process.wait(timeout=60) == code, study.words()
+    study.process.send_signal(signal.SIGTERM)
+    assert study.process.wait(timeout=60) == 143, study.words()
     assert "Traceback" not in study.words()
     again = "autotune study model.onnx --set early_stop=no --space session --trials 200"
     assert again in " ".join(study.words().split())

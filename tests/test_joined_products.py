@@ -48,7 +48,7 @@ def test_joined_products_give_the_same_numbers(
     paths = [tmp_path / name for name in ("float.onnx", "apart.onnx", "joined.onnx")]
     save_onnx(paths[0], body, weights, x=f"float[n,{width}] x", y=outputs)
     weight_only.quantise(
-        paths[0], paths[1], [], bits=bits, block_size=16, accuracy_level=level,
+        paths[0], paths[1], bits=bits, block_size=16, accuracy_level=level,
         zero_points=zero_points,
     )  # fmt: skip
     joined_products.join(paths[1], paths[2])
@@ -64,6 +64,6 @@ def test_where_nothing_shares_an_input_it_is_refused(tmp_path: Path) -> None:
     weights = {"a": normal(0, 32, 32), "b": normal(1, 32, 32)}
     body = "y = MatMul (x, a) z = MatMul (y, b)"
     save_onnx(source, body, weights, x="float[n,32] x", y="float[?] z")
-    weight_only.quantise(source, tmp_path / "packed.onnx", [])
+    weight_only.quantise(source, tmp_path / "packed.onnx")
     with pytest.raises(StepRefusedError, match="share an input"):
         joined_products.join(tmp_path / "packed.onnx", tmp_path / "out.onnx")

@@ -146,12 +146,12 @@ def test_memory_within_the_luck_of_the_heap_is_dropped() -> None:
         "enable_mem_pattern": (1.0, 0.96),
     }
     dropped = 0
-    for seed in range(20):
+    for seed in range(12):
         measurer = Planted(gains, luck=0.08, seed=seed)
         smallest, _ = _smallest(measurer, {**_INT8, "enable_mem_pattern": False})
         assert _configuration(smallest).items() >= _INT8.items()
         dropped += _configuration(smallest) == _INT8
-    assert dropped >= 15
+    assert dropped >= 9
 
 
 def test_the_numbers_are_those_of_its_own_rounds() -> None:
@@ -231,16 +231,15 @@ def _share_that_drops(factor: float, scatter: float, count: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scatter", [0.01, 0.025])
-def test_a_true_loss_is_hardly_ever_written(scatter: float) -> None:
+def test_a_true_loss_is_hardly_ever_written() -> None:
     """Without a change the config is 3 % slower: at most 5 % of 60 final comparisons drop it."""
-    assert _share_that_drops(0.97, scatter, 60) <= 0.05
+    assert _share_that_drops(0.97, 0.025, 60) <= 0.05
 
 
 @pytest.mark.slow
 def test_what_does_nothing_is_dropped_where_the_rounds_can_show_it() -> None:
-    """At a scatter of half a per cent 9 in 10 of 60 final comparisons drop a needless change."""
-    assert _share_that_drops(1.0, 0.005, 60) >= 0.9
+    """At a scatter of half a per cent 9 in 10 of 30 final comparisons drop a needless change."""
+    assert _share_that_drops(1.0, 0.005, 30) >= 0.9
 
 
 def test_answers_matter() -> None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 LOWEST = ROOT / "tests" / "lowest.txt"
 # They check the code and do not run it; the flavours of ONNX Runtime exclude each other.
 LEFT_OUT = {"mypy", "ruff", "types-psutil"}
-EXTRAS = ("cpu", "passes", "postgresql", "report", "test")
+EXTRAS = ("cpu", "grpc", "passes", "postgresql", "test")
 
 
 def lowest_versions() -> list[str]:

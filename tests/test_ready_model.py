@@ -183,7 +183,6 @@ _OLD = {
     "Resize": ('r = Resize <mode = "linear"> (a, s)', [1, 8, 24, 24]),
     "nearest Resize": ("r = Resize (a, odd)", [1, 8, 18, 18]),
     "Upsample": ('r = Upsample <mode = "linear"> (a, s)', [1, 8, 24, 24]),
-    "Hardmax": ("r = Hardmax (a)", [1, 8, 12, 12]),
 }
 
 

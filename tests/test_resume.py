@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a study of four trials."""
     place = tmp_path_factory.mktemp("studies")
     sample_models.write("lstm", place / "model.onnx")
-    FakeWorld(cost).tune(
+    FakeWorld(cost, on_disk=True).tune(
         place / "model.onnx", trials=4, space="session", out=place / "model.autotune"
     )
     return place
@@ -59,7 +59,7 @@ def test_studies_are_listed(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def _resumed(folder: Path, **changes: Any) -> list[Configuration]:
     """Goes on with the study in `folder`; returns the configurations that were measured."""
-    world = FakeWorld(cost)
+    world = FakeWorld(cost, on_disk=True)
     where, _ = place_of(str(folder))
     (only,) = entries(where)
     changes |= {"out": folder, "storage": f"sqlite:///{where.file}"}
@@ -100,7 +100,7 @@ def test_wrong_places(place: Path, arguments: list[str], message: str) -> None:
 def test_a_study_on_a_storage_goes_on_in_its_folder(tmp_path: Path) -> None:
     sample_models.write("lstm", tmp_path / "model.onnx")
     url = f"sqlite:///{tmp_path / 'kept.db'}"
-    folder, world = tmp_path / "elsewhere", FakeWorld(cost)
+    folder, world = tmp_path / "elsewhere", FakeWorld(cost, on_disk=True)
     asked: dict[str, Any] = {"space": "session", "trials": 3, "out": folder, "storage": url}
     world.tune(tmp_path / "model.onnx", **asked, study_name="mine")
     assert options_to_continue(url, study_name="mine").folder == folder
@@ -110,7 +110,7 @@ def test_a_study_on_a_storage_goes_on_in_its_folder(tmp_path: Path) -> None:
 
 def test_a_name_is_of_one_study(tmp_path: Path) -> None:
     sample_models.write("lstm", tmp_path / "model.onnx")
-    world = FakeWorld(cost)
+    world = FakeWorld(cost, on_disk=True)
     asked: dict[str, Any] = {"space": "session", "out": tmp_path / "out", "study_name": "mine"}
     assert world.tune(tmp_path / "model.onnx", trials=3, **asked).study == "mine"
     assert world.tune(tmp_path / "model.onnx", trials=4, **asked).trials == 4
@@ -122,7 +122,7 @@ def test_a_name_is_of_one_study(tmp_path: Path) -> None:
 def test_a_named_study_goes_on_after_an_upgrade(tmp_path: Path) -> None:
     """Beside its older self, whose numbers may have been measured in another way."""
     sample_models.write("lstm", tmp_path / "model.onnx")
-    world, out = FakeWorld(cost), tmp_path / "out"
+    world, out = FakeWorld(cost, on_disk=True), tmp_path / "out"
     asked: dict[str, Any] = {"space": "session", "out": out, "study_name": "mine"}
     world.tune(tmp_path / "model.onnx", trials=3, **asked)
     with quiet_optuna(), open_storage(Place.of(None, out)) as database:

@@ -5,8 +5,6 @@ import random
 
 import pytest
 from fakes import Cost, FakeMeasurer, build_search, parameter, space, thread_cost, thread_space
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from autotune.deploy.options import Value
 from autotune.measure.outcome import Failure
@@ -77,12 +75,11 @@ def _additive(seed: int) -> Cost:
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 10_000))
+@pytest.mark.parametrize("seed", [0, 1])
 def test_conditions_are_honoured(seed: int) -> None:
     measurer = FakeMeasurer(_additive(seed))
     within = _default_space()
-    build_search(measurer, within, seed=seed).run(25, None)
+    build_search(measurer, within, seed=seed).run(20, None)
     assert len(set(measurer.searched)) == len(measurer.searched)
     for configuration in measurer.searched:
         chosen = configuration.to_json()

@@ -153,8 +153,8 @@ def test_others_lend_two_degrees_of_freedom() -> None:
     assert lent_one.high > math.exp(0.1 + reach)
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
-@pytest.mark.parametrize("spread", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize("spread", [0.0, 0.8])
 def test_borrowed_scatter_holds_the_truth_as_often(count: int, spread: float) -> None:
     """Of configurations that scatter differently, 93 % and more have the truth in the interval.
 

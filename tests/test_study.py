@@ -368,6 +368,7 @@ def _interrupted_after(count: int, cost: Cost) -> Cost:
 
 
 def test_an_interrupt_keeps_the_best(world: FakeWorld, tune: Tune, tmp_path: Path) -> None:
+    world.on_disk = True
     world.cost = _interrupted_after(5, _any_cost)
     with pytest.raises(Interrupted) as caught:
         tune(trials=20)
@@ -395,6 +396,7 @@ def test_an_interrupt_of_a_longer_study_keeps_what_was_confirmed(
     world: FakeWorld, tune: Tune, tmp_path: Path
 ) -> None:
     """The config of the final comparison stays, and no number of the search takes its place."""
+    world.on_disk = True
     first = tune(trials=8)
     assert first.best is not first.baseline
     written = [(tmp_path / name).read_bytes() for name in ("best.json", "front.json")]
@@ -523,6 +525,7 @@ def test_an_interrupt_before_the_baseline_writes_nothing(
 
 
 def test_a_default_that_fails_cannot_be_tuned(world: FakeWorld, tune: Tune, tmp_path: Path) -> None:
+    world.on_disk = True
     world.cost = lambda c: refusal("broken") if c == BASELINE else (1.0, 1.0)
     with pytest.raises(CannotMeasureError, match="broken"):
         tune(trials=3)

@@ -189,7 +189,7 @@ def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path:
     def cost(configuration: Configuration) -> tuple[float, float]:
         return (5.0 if configuration.to_json().get("arena") == "off" else 10.0), 100.0
 
-    world = FakeWorld(cost)
+    world = FakeWorld(cost, on_disk=True)
     model, out = tmp_path / "m.onnx", tmp_path / "out"
     first = {"hardware": lambda: _machine(cpu="the first")}
     world.tune(model, trials=20, space="session", out=out, seams=first)

@@ -32,11 +32,7 @@ def test_numbers_stand_below_each_other() -> None:
     ]
 
 
-def test_what_may_be_cut_is_cut_and_the_rest_is_folded() -> None:
-    rows = [("words " * 9, "1")]
-    cut = Table(headings=("configuration", "ms"), rows=rows, is_cut=True)
-    assert [len(_shown(View(blocks=[table], data={}), 30)) for table in (cut, _TABLE)] == [2, 4]
-    assert _shown(View(blocks=[cut], data={}), 30)[1].split("…")[1].strip() == "1"
+def test_a_folded_line_keeps_its_indentation() -> None:
     indented = _shown(View(blocks=[Line(f"  {'word ' * 12}")], data={}))
     assert [line.startswith("  word") for line in indented] == [True, True]
 

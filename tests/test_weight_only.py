@@ -12,7 +12,6 @@ from onnx import helper, numpy_helper
 
 from autotune.facts.graphs import all_nodes
 from autotune.graph import weight_only
-from autotune.graph.entries import StepRefusedError
 from autotune.graph.storage_form import STORAGE_FORMS
 
 _FEED = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
@@ -44,7 +43,7 @@ def test_it_computes_what_the_tool_does(
         folder = tmp_path / str(largest)
         folder.mkdir()
         weight_only.quantise(
-            source, folder / "model.onnx", [], bits=bits, accuracy_level=0, zero_points=zero_points
+            source, folder / "model.onnx", bits=bits, accuracy_level=0, zero_points=zero_points
         )
         answers.append(_answer(folder / "model.onnx"))
     np.testing.assert_allclose(answers[0], answers[1], rtol=1e-5, atol=1e-6)
@@ -67,7 +66,7 @@ def test_a_matrix_and_its_transpose_are_packed_apart(
     model = onnx_model(body, weights, opset=18, x="float[n,64] x", y="float[n,64] z")
     onnx.save(model, tmp_path / "model.onnx")
     (tmp_path / "out").mkdir()
-    weight_only.quantise(tmp_path / "model.onnx", tmp_path / "out" / "model.onnx", [], bits=8)
+    weight_only.quantise(tmp_path / "model.onnx", tmp_path / "out" / "model.onnx", bits=8)
     right = _answer(tmp_path / "model.onnx")
     np.testing.assert_allclose(_answer(tmp_path / "out" / "model.onnx"), right, atol=0.1)
 
@@ -83,7 +82,7 @@ def test_the_last_product_has_bits_of_its_own(
     for last in ("as_precision", "int8", "float"):
         target = tmp_path / last / "model.onnx"
         target.parent.mkdir()
-        weight_only.quantise(source, target, [], bits=4, last_product=last)
+        weight_only.quantise(source, target, bits=4, last_product=last)
         nodes = [n for n in onnx.load(target).graph.node if n.op_type == "MatMulNBits"]
         bits[last] = [item.i for n in nodes for item in n.attribute if item.name == "bits"]
         assert np.corrcoef(_answer(target).ravel(), _answer(source).ravel())[0, 1] > 0.9
@@ -111,7 +110,7 @@ def test_a_shared_table_is_turned_once(
     onnx.save(model, source)
     target = tmp_path / "out" / "model.onnx"
     target.parent.mkdir()
-    weight_only.quantise(source, target, [], bits=8, last_product=last_product)
+    weight_only.quantise(source, target, bits=8, last_product=last_product)
     written = onnx.load(target).graph
     assert "Transpose" not in [node.op_type for node in written.node]
     names = {item.name for item in written.initializer}
@@ -133,7 +132,7 @@ def test_weights_that_a_node_computes_are_rounded_as_well(
     model.graph.node[2].input[1] = "turned"
     onnx.save(model, source)
     target = tmp_path / "out.onnx"
-    weight_only.quantise(source, target, [], bits=8)
+    weight_only.quantise(source, target, bits=8)
     written = onnx.load(target).graph
     assert [node.op_type for node in written.node] == ["MatMulNBits", "MatMulNBits"]
     assert {"b", "turned"}.isdisjoint(item.name for item in written.initializer)
@@ -151,7 +150,7 @@ def test_products_in_branches_are_packed_once(
     if head_inside:
         _move_head_inside(model.graph)
         onnx.save(model, source)
-    weight_only.quantise(source, target, [], bits=8, last_product=last_product)
+    weight_only.quantise(source, target, bits=8, last_product=last_product)
     written = onnx.load(target).graph
     packed = [n.input[1] for n in all_nodes(written) if n.op_type == "MatMulNBits"]
     names = [item.name for item in written.initializer]
@@ -184,11 +183,3 @@ def _move_head_inside(graph: onnx.GraphProto) -> None:
         attribute.g.node.append(helper.make_node("MatMul", [output.name, "head"], ["own"], "head"))
         output.name = "own"
         output.type.tensor_type.shape.dim[-1].dim_value = decoder_models.VOCABULARY
-
-
-def test_a_large_model_is_not_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What needs all weights at once is refused."""
-    monkeypatch.setattr(weight_only, "LARGEST_PROTO_BYTES", 0)
-    source = _model(tmp_path / "model.onnx")
-    with pytest.raises(StepRefusedError, match="over 2 GiB"):
-        weight_only.quantise(source, tmp_path / "out.onnx", [], bits=4, kept_in_float=1)

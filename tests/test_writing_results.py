@@ -5,7 +5,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,25 @@ from autotune.deploy.loader import check_files
 from autotune.errors import CannotMeasureError, StorageError, StudyError
 from autotune.facts.model import describe
 from autotune.graph.data_names import RenamingError, copy_with_data_names
+from autotune.graph.graph_facts import ProcessorFacts
 from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.measure.outcome import Failure, Fidelity
+from autotune.results import writing
 from autotune.results.result import StudyResult, choose_member
 from autotune.results.writing import agrees, answers_check, pick_member, repair, write
 from autotune.search.trial import Limits
 
 pytestmark = pytest.mark.usefixtures("quiet")
+
+
+@pytest.fixture(autouse=True)
+def without_a_child() -> Iterator[None]:
+    """What a file needs of a processor is told by a child, which takes a second."""
+    facts = ProcessorFacts(overflows=False, exactness_reaches=True, has_blocks=False, float16=False)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(writing, "processor_facts", lambda _: facts)
+        yield
+
 
 _FEED = {"x": np.asarray([[1.0, 2.0]], np.float32), "flag": np.asarray(True)}
 
@@ -233,7 +245,6 @@ class _KilledError(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.process
 def test_a_kill_between_any_two_steps_leaves_a_whole_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,7 +296,6 @@ def test_a_kill_between_any_two_steps_leaves_a_whole_config(
     assert set(answers) == {1.0, 2.0}
 
 
-@pytest.mark.process
 def test_a_copy_of_a_config_keeps_its_model(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
@@ -299,7 +309,6 @@ def test_a_copy_of_a_config_keeps_its_model(tmp_path: Path) -> None:
     assert not (folder / old.files[1]).exists()
 
 
-@pytest.mark.process
 def test_a_front_follows_the_config_in_its_folder(tmp_path: Path) -> None:
     """Someone put an older best.json with its model back, and left front.json as it was."""
     folder, kept = tmp_path / "out", tmp_path / "kept"
@@ -322,7 +331,6 @@ def test_a_front_follows_the_config_in_its_folder(tmp_path: Path) -> None:
     assert json.loads((folder / "best.json").read_text("utf-8")) == data
 
 
-@pytest.mark.process
 def test_a_model_that_was_not_measured_is_written_with_its_own_answers(tmp_path: Path) -> None:
     """A cache was lost, and the model was made again by another version of a tool."""
     folder, made = tmp_path / "out", _made(tmp_path, 1.0)
@@ -339,7 +347,6 @@ def test_a_model_that_was_not_measured_is_written_with_its_own_answers(tmp_path:
     assert "compared again" in written.notes[-1]
 
 
-@pytest.mark.process
 def test_a_config_that_the_check_refuses_leaves_the_old_one(tmp_path: Path) -> None:
     old, new = (_made(tmp_path, value) for value in (1.0, 2.0))
     folder = tmp_path / "out"
@@ -357,7 +364,6 @@ def test_a_config_that_the_check_refuses_leaves_the_old_one(tmp_path: Path) -> N
     assert _answer(folder) == 1.0
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("code", "words"),
     [(errno.ENOSPC, "make room on its disk"), (errno.EACCES, "let this user write to it")],

@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -120,8 +121,10 @@ class JointSearch:
             count: How many, with those that an earlier run measured.
             on_trial: Called after each.
             study: Keeps them; what an earlier run measured is taken from there.
-            timeout_s: No new point is measured after this time; None for no limit.
+            timeout_s: No new point is measured after this time, but the first one is whatever the
+                time, because something has to be compared at the end; None for no limit.
         """
+        until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         study.sampler = sampler_of(self.seed, count)
         known = {digest(self.arrangement({})): _unchanged(measurer)}
         for trial in study.trials:
@@ -164,12 +167,16 @@ class JointSearch:
                 raise optuna.TrialPruned
             return own.ratio, max(1.0, own.peak_mib), max(1.0, own.held_mib)
 
+        def is_over() -> bool:
+            is_late = bool(self.trials) and time.monotonic() >= until_s
+            return is_late or len(self.trials) >= count or repeated > _MOST_REPEATED * count
+
         def stop(study: optuna.Study, _: object) -> None:
-            if len(self.trials) >= count or repeated > _MOST_REPEATED * count:
+            if is_over():
                 study.stop()
 
-        if len(self.trials) < count:
-            study.optimize(objective, callbacks=[stop], timeout=timeout_s)
+        if not is_over():
+            study.optimize(objective, callbacks=[stop])
 
     def starting_points(self) -> dict[str, Choices]:
         """Returns the points that are measured first, by their names."""
@@ -183,7 +190,7 @@ class JointSearch:
             OWN_BESTS[0]: best,
             OWN_BESTS[1]: best | quiet,
             "own best in one arena": best | lean,
-            "today without spinning": quiet,
+            "as it is, without spinning": quiet,
             "each model's leanest": leanest,
             "leanest in one arena": leanest | lean,
         }
@@ -405,7 +412,7 @@ def choices_in_words(choices: Choices, names: Iterable[str]) -> str:
     for name in names:
         if own := session_in_words(choices, name):
             words.append(f"{name}: {own}")
-    return "; ".join(words) or "as today"
+    return "; ".join(words) or "as it is"
 
 
 def session_in_words(choices: Choices, session: str) -> str:

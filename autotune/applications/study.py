@@ -337,7 +337,7 @@ def _duration_in_words(
 def _numbers_of(trial: JointTrial) -> str:
     if trial.played is None:
         return trial.failure
-    return f"{trial.played.ratio:.2f} of today's time  {trial.played.peak_mib:.0f} MiB"
+    return f"{trial.played.ratio:.2f} of the time  {trial.played.peak_mib:.0f} MiB"
 
 
 def _place(folder: Path) -> Place:
@@ -514,7 +514,7 @@ def _rated_entrants(
     """Returns what takes part at the end, without what gives wrong answers in a chain."""
     failed = [trial.failure for trial in search.trials if trial.failure]
     if failed:
-        state.notes.append(f"{len(failed)} arrangements failed, such as: {failed[0]}")
+        state.notes.append(f"{len(failed)} configurations failed, such as: {failed[0]}")
     while True:
         right = [
             trial
@@ -537,7 +537,7 @@ def _entrants(search: JointSearch, measurer: Replays, state: _State) -> list[Ent
     called = [part.name for part in search.parts]
     entrants = [
         Entrant(
-            label=trial.label or f"together {number}",
+            label=trial.label or f"configuration {number}",
             choices=trial.choices,
             words=choices_in_words(trial.choices, called),
             arrangement=search.arrangement(trial.choices),

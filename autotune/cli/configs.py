@@ -45,7 +45,7 @@ def export_config(
         typer.Option(
             "--to",
             metavar="TARGET",
-            help="python, triton, cpp, javascript, genai.",
+            help="python, triton, cpp, javascript, ort_config, genai.",
         ),
     ],
     out: Annotated[

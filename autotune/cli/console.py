@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from autotune.cli.safe_console import SafeConsole
     from autotune.report.view import View
 
-# A file or a pipe has no width: its lines are not folded at 80 characters.
+# A file or a pipe has no width of its own: its lines are not folded at 80 characters.
 _PIPE_WIDTH = 160
 _PLAIN = {"×": "x", "–": "-", "…": "...", "←": "<-", "→": "->", "·": ".", "±": "+-"}
 _ERRORS = "autotune-plain"
@@ -48,8 +48,9 @@ def messages() -> "SafeConsole":
 
 
 def _width(stream: TextIO | None) -> int | None:
-    """Returns the width of a pipe or a file; None for a terminal, which has one of its own."""
-    return None if stream is not None and stream.isatty() else _PIPE_WIDTH
+    """Returns the width of a pipe or a file; None where a terminal or COLUMNS gives one."""
+    has_one = os.environ.get("COLUMNS", "").isdecimal() or (stream is not None and stream.isatty())
+    return None if has_one else _PIPE_WIDTH
 
 
 def present(view: "View", *, as_json: bool) -> None:

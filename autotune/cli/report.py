@@ -3,13 +3,12 @@
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.cli.console import messages, output
 from autotune.cli.options import FolderArgument, StudyNameOption, UrlOption
-from autotune.errors import AutotuneError, MissingPackageError, RequestError
+from autotune.errors import AutotuneError, RequestError
 from autotune.process.signals import signals_later
 from autotune.storage.masking import without_secrets
 
@@ -44,18 +43,9 @@ def report(
 
 
 def live_page() -> "OnProgress":
-    """Returns what keeps the page of a study up to date while the study runs.
-
-    Without the packages of the extra ``report`` it does nothing.
-    """
+    """Returns what keeps the page of a study up to date while the study runs."""
     with signals_later():
         from autotune.report.page.live import LivePage
-        from autotune.report.page.writing import check_packages
-
-    try:
-        check_packages()
-    except MissingPackageError:
-        return lambda _: None
 
     def announce(page: Path) -> None:
         messages().print(f"{page} shows the study while it runs.", style="dim", soft_wrap=True)
@@ -71,7 +61,7 @@ def write_last_page(folder: Path, storage: str | None = None) -> str:
     with signals_later():
         from autotune.applications.result import has_result
         from autotune.report.page.application import write_application_report
-        from autotune.report.page.writing import HOW_TO_INSTALL, write_report
+        from autotune.report.page.writing import write_report
         from autotune.results.writing import PAGE
 
     try:
@@ -79,9 +69,6 @@ def write_last_page(folder: Path, storage: str | None = None) -> str:
             write_application_report(folder)
         else:
             write_report(folder, storage)
-    except MissingPackageError:
-        command = shlex.join(["autotune", "report", str(folder)])
-        return f"For a page with figures: {HOW_TO_INSTALL}, then {command}"
     except (AutotuneError, OSError) as error:
         return f"{PAGE} was not written: {without_secrets(str(error))}"
     return ""

@@ -51,9 +51,6 @@ _BATCH = of_inputs(
     parser=parsing.batch_sizes,
     help="Batch sizes to search; the default runs the smallest.",
 )
-_TRAFFIC = of_inputs(
-    "--traffic", metavar="JSON|app.rec", help="Shapes with their shares, or a recording."
-)
 _OUTPUTS = of_inputs(
     "--outputs", metavar="NAME,...", help="Outputs to keep; the others are removed (all)."
 )
@@ -110,7 +107,7 @@ _SET = of_search(
 )
 
 # Options that are no fields of the record by these names.
-_OF_THE_COMMAND = frozenset("what more storage traffic rare as_json quiet".split())
+_OF_THE_COMMAND = frozenset("what more storage rare as_json quiet".split())
 
 
 def study(
@@ -119,7 +116,6 @@ def study(
     data: DataOption = None,
     shapes: ShapeOption = None,
     values: ValueOption = None,
-    traffic: Annotated[Path | None, _TRAFFIC] = None,
     generate: GenerateOption = None,
     prompt_tokens: PromptTokensOption = None,
     outputs: Annotated[list[str] | None, _OUTPUTS] = None,
@@ -167,18 +163,13 @@ def study(
             "--generate prompts.jsonl --data encoded.npz` with the encoder's output"
         )
     if what is not None and is_recording(what):
-        given |= {"storage": storage, "traffic": traffic}
+        given["storage"] = storage
         run_application_study(Path(what), given, as_json=as_json)
     else:
-        run_study(_options(what, storage, traffic, given), as_json=as_json)
+        run_study(_options(what, storage, given), as_json=as_json)
 
 
-def _options(
-    what: str | None,
-    storage: str | None,
-    traffic: Path | None,
-    given: Mapping[str, Any],
-) -> "StudyOptions":
+def _options(what: str | None, storage: str | None, given: Mapping[str, Any]) -> "StudyOptions":
     """Returns the options of a new study, or of one that is continued."""
     with signals_later():
         from autotune.storage.database import VARIABLE
@@ -190,34 +181,13 @@ def _options(
     if what is None or "://" in what or Path(what).is_dir():
         if what is not None and storage is not None:
             raise RequestError(f"name either {what} or --storage, not both")
-        if traffic is not None:
-            raise RequestError("a study that is continued has its traffic; leave --traffic out")
         return options_to_continue(what or storage, **given)
     if "model" in given:
         raise RequestError(
             f"model=FILE is for a study that is continued; name its folder in place of {what}, or "
             "leave --set model= out"
         )
-    options = StudyOptions.of(what, storage=storage, **given)
-    return options if traffic is None else _with_traffic(options, traffic)
-
-
-def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
-    """Returns the options with samples of the traffic, which lie in the study's folder."""
-    with signals_later():
-        from autotune.applications.traffic import FOLDER, write_traffic
-        from autotune.facts.model import describe
-        from autotune.storage.locks import exclusive_use
-
-    if options.data is not None or options.shapes:
-        raise RequestError("--traffic brings samples and shapes; leave --data and --shape out")
-    options.check()
-    data, model = options.folder / FOLDER, describe(options.model)
-    note = messages().print
-    # a study may be reading what an earlier command wrote
-    with exclusive_use(options.folder, cores=False, wait=options.wait, on_note=note):
-        write_traffic(model, traffic, data, options.seed)
-    return options.with_changes(data=data)
+    return StudyOptions.of(what, storage=storage, **given)
 
 
 def run_study(options: "StudyOptions", *, as_json: bool) -> None:

@@ -21,7 +21,6 @@ from autotune.deploy.decoder import (
     CACHE,
     CROSS,
     Decoder,
-    HeadSizes,
     Pair,
     Port,
     decoder_of,
@@ -321,7 +320,7 @@ def generation(
             "the session's model is no decoder that autotune knows: it needs token ids, logits, "
             "and outputs that are fed back; name them with pairs={past: present} and tokens="
         )
-    complete = found.completed(HeadSizes(), shapes or {})
+    complete = found.completed(shapes or {})
     missing = [name for name in complete.others if name not in (others or {})]
     if missing:
         raise RequestError(

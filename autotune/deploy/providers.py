@@ -104,7 +104,7 @@ _DEVICE_ID = Domain(low=0, high=63, default="0")
 # Passes that keep to ONNX's own operators, which every provider knows.
 _PORTABLE_PASSES = ("onnxslim", "onnxsim", "onnxoptimizer", "onnxscript", "ort_basic")
 # Providers with kernels for the fused operators of ONNX Runtime.
-_FUSED_PASSES = (*_PORTABLE_PASSES, "algebra", "algebra_attention", "ort_transformers")
+_FUSED_PASSES = (*_PORTABLE_PASSES, "algebra", "ort_transformers")
 _CUDA_LIBRARIES = (
     *("libcublasLt.so.{cuda}", "libcublas.so.{cuda}"),
     *("libcurand.so.10", "libcudart.so.{cuda}"),

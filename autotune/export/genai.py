@@ -13,7 +13,7 @@ from typing import Any
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import is_file, read_json
 from autotune.errors import FormatError, RequestError, shown
-from autotune.export.rendering import Rendering, Target, identifier, processor_needs
+from autotune.export.rendering import Copy, Rendering, Target, identifier, processor_needs
 
 CONFIG = "genai_config.json"
 """The file that GenAI reads first."""
@@ -38,7 +38,7 @@ _TARGET = Target(
     use="",
     options={name: name for name in _OPTIONS},
     values={level: level for level in _LEVELS},
-    has_dimensions=False,
+    takes_dimension=lambda _: False,
     allocator=False,
     run_entries=False,
 )
@@ -56,7 +56,7 @@ def render(config: TunedConfig, _config_name: str, model_name: str) -> Rendering
     decoder = {"filename": config.model.file, "session_options": options}
     return Rendering(
         texts={f"{folder}/{CONFIG}": _text({"model": {"decoder": decoder}})},
-        copies={f"{folder}/{name}": name for name in config.model.names},
+        copies={f"{folder}/{name}": Copy(source=name) for name in config.model.names},
         lost=lost,
         needs=processor_needs(config, lost),
         use=f'onnxruntime_genai.Model("{folder}")',
@@ -93,7 +93,7 @@ def complete(rendering: Rendering, config_path: Path) -> Rendering:
         ) from None
     folder = name.rpartition("/")[0]
     beside = {
-        f"{folder}/{file}": str((source / file).resolve())
+        f"{folder}/{file}": Copy(source=str((source / file).resolve()))
         for file in _BESIDE
         if is_file(source / file)
     }

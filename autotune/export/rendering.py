@@ -58,6 +58,18 @@ _ENV_ALLOCATORS = "session.use_env_allocators"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Copy:
+    """A copy of a file that lies beside the config.
+
+    Attributes:
+        appended: Bytes that follow it in the copy.
+    """
+
+    source: str
+    appended: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rendering:
     """What an export writes.
 
@@ -66,15 +78,14 @@ class Rendering:
         use: How the result is used, as a sentence or a command.
         lost: What the target cannot express, in words.
         needs: What the processor must have, which the target does not check, in words.
-        copies: The files that are copied, by the relative path of the copy: each lies beside the
-            config, or is named by its whole path.
+        copies: The files that are copied, by the relative path of the copy.
     """
 
     texts: Mapping[str, str]
     use: str
     lost: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    copies: Mapping[str, str] = field(default_factory=dict)
+    copies: Mapping[str, Copy] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +102,7 @@ class Target:
         entries: Names of the session config entries; None means all.
         providers: Its names of the execution providers, the CPU's apart; None means all of them.
         provider_options: The options of providers that it takes; all for those that are not named.
-        has_dimensions: Whether it takes the sizes of dimensions.
+        takes_dimension: Returns whether it takes the size of a dimension of this name.
         allocator: Whether it can register the process-wide CPU allocator.
         run_entries: Whether it takes run config entries.
         copies_model: Whether the model's files belong beside the file, in a folder ``1``.
@@ -106,7 +117,7 @@ class Target:
     entries: Collection[str] | None = None
     providers: Mapping[str, str] | None = field(default_factory=dict)
     provider_options: Mapping[str, Collection[str]] = field(default_factory=dict)
-    has_dimensions: bool = True
+    takes_dimension: Callable[[str], bool] = lambda _: True
     allocator: bool = True
     run_entries: bool = True
     copies_model: bool = False
@@ -155,8 +166,9 @@ class Target:
         yield from self._lost_of_providers(session)
         if session.provider_cache:
             yield f"folder {session.provider_cache} of models that the provider compiled"
-        if not self.has_dimensions:
-            yield from (f"dimension {name}={n}" for name, n in session.free_dimensions.items())
+        for dimension, size in session.free_dimensions.items():
+            if not self.takes_dimension(dimension):
+                yield f"dimension {dimension}={size}"
         if not self.allocator and session.env_allocator:
             yield f"process-wide CPU allocator with {dict(session.env_allocator)}"
         if not self.run_entries:
@@ -199,7 +211,7 @@ def render_text(
         names=target.options,
         options=target.options_of(session),
         entries=target.entries_of(session),
-        dimensions=session.free_dimensions if target.has_dimensions else {},
+        dimensions={n: s for n, s in session.free_dimensions.items() if target.takes_dimension(n)},
         providers=target.providers_of(session),
         provider_names=target.providers,
         accelerators=[pair for pair in target.providers_of(session) if pair[0] != CPU],
@@ -213,7 +225,7 @@ def render_text(
         use=target.use.format(**names, config=config_name),
         lost=lost,
         needs=needs,
-        copies={f"{folder}/1/{name}": name for name in files},
+        copies={f"{folder}/1/{name}": Copy(source=name) for name in files},
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from autotune.deploy.config import TunedConfig
-from autotune.export import genai, python
+from autotune.export import genai, ort_config, python
 from autotune.export.rendering import (
     Rendering,
     Target,
@@ -45,6 +45,10 @@ def _values(parallel: str, levels: tuple[str, ...]) -> dict[str, str]:
     return {"ORT_PARALLEL": parallel, **words}
 
 
+def _no_dimension(_: str) -> bool:
+    return False
+
+
 TEXTS: Mapping[str, Target] = {
     "triton": Target(
         file="{snake}.triton/{snake}/config.pbtxt",
@@ -64,7 +68,7 @@ TEXTS: Mapping[str, Target] = {
         entries={"session.use_device_allocator_for_initializers"},
         providers={_CUDA: "cuda", _TENSORRT: "tensorrt", "OpenVINOExecutionProvider": "openvino"},
         provider_options={"OpenVINOExecutionProvider": ()},
-        has_dimensions=False,
+        takes_dimension=_no_dimension,
         allocator=False,
         copies_model=True,
     ),
@@ -105,7 +109,7 @@ TEXTS: Mapping[str, Target] = {
         providers=_NODE_PROVIDERS,
         provider_options={name: {"device_id"} for name in _NODE_PROVIDERS},
         # the Node.js binding documents freeDimensionOverrides and run options, and ignores both
-        has_dimensions=False,
+        takes_dimension=_no_dimension,
         allocator=False,
         run_entries=False,
     ),
@@ -115,6 +119,7 @@ TEXTS: Mapping[str, Target] = {
 TARGETS: Mapping[str, Callable[[TunedConfig, str, str], Rendering]] = {
     "python": python.render,
     **{name: partial(render_text, target, name) for name, target in TEXTS.items()},
+    "ort_config": ort_config.render,
     "genai": genai.render,
 }
 """What renders a config for each target, given the name of its file and the model's name."""

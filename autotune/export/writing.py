@@ -2,15 +2,15 @@
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.deploy.config import TunedConfig, config_file
 from autotune.deploy.files import create, open_file
 from autotune.deploy.loader import check_files
 from autotune.errors import FormatError, RequestError, StorageError, did_you_mean
-from autotune.export import genai
-from autotune.export.rendering import Rendering
+from autotune.export import genai, ort_config
+from autotune.export.rendering import Copy, Rendering
 from autotune.export.targets import TARGETS
 
 _FOLDER_END = ".autotune"
@@ -54,7 +54,10 @@ def export(
     config_path = config_file(config_path)
     config = TunedConfig.read(config_path)
     source = check_files(config_path, config, read_all=False)
-    rendering = TARGETS[target](config, config_path.name, model_name(config_path))
+    if target == "ort_config":
+        ort_config.check_model(source / config.model.file)
+    name = model_name(config_path)
+    rendering = TARGETS[target](config, config_path.name, name)
     if target == "genai":
         rendering = genai.complete(rendering, config_path)
     if rendering.needs and not accept_processor:
@@ -64,6 +67,9 @@ def export(
             "--accept-processor if every machine that will run it has that"
         )
     folder = config_path.parent if folder is None else folder
+    if target == "ort_config" and folder.resolve() != source.resolve():
+        beside = {item.file: Copy(source=item.file) for item in config.model.data_files}
+        rendering = replace(rendering, copies={**rendering.copies, **beside})
     files = _write(rendering, source, folder)
     return Exported(
         target=target,
@@ -108,8 +114,10 @@ def _write(rendering: Rendering, source: Path, folder: Path) -> list[Path]:
                 if name in rendering.texts:
                     file.write(rendering.texts[name].encode())
                 else:
-                    with open_file(source / rendering.copies[name]) as original:
+                    copy = rendering.copies[name]
+                    with open_file(source / copy.source) as original:
                         shutil.copyfileobj(original, file, 1 << 20)
+                    file.write(copy.appended)
     except BaseException as error:  # Ctrl-C too leaves no half of a file
         for path in written:
             path.unlink(missing_ok=True)

@@ -30,8 +30,6 @@ _INTEGER_PRODUCTS: Mapping[str, tuple[int, int]] = {
     f"{RUNTIME_DOMAIN}.DynamicQuantizeLSTM": (1, -1),
     f"{RUNTIME_DOMAIN}.QAttention": (1, -1),
 }
-# Weights in blocks of few bits are multiplied with activations of eight bits.
-_EIGHT_BIT_NODES = frozenset({*_INTEGER_PRODUCTS, f"{RUNTIME_DOMAIN}.MatMulNBits"})
 
 
 class SignedProduct(NamedTuple):
@@ -71,11 +69,6 @@ def exactness_reaches(product: SignedProduct) -> bool:
     (``Avx2WeightS8ToU8Transformer`` of 1.32).
     """
     return operator_of(product.node) != _NHWC_CONVOLUTION
-
-
-def computes_in_eight_bits(node: onnx.NodeProto) -> bool:
-    """Returns whether a node rounds to eight bits, or takes integers as factors."""
-    return operator_of(node) in _EIGHT_BIT_NODES or "QuantizeLinear" in operator_of(node)
 
 
 def _signed_weight(

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx
 
@@ -53,17 +53,6 @@ class LinearTime(NamedTuple):
         return self.start_us + self.element_us * elements
 
 
-class Slow(NamedTuple):
-    """Which nodes eight bits make slower.
-
-    Attributes:
-        lost_us: How much longer each of the other nodes takes in float; at least a microsecond.
-    """
-
-    names: list[str]
-    lost_us: dict[str, float]
-
-
 class Times(NamedTuple):
     """What a division of a graph is computed from.
 
@@ -80,17 +69,6 @@ class Times(NamedTuple):
     int8_us: list[float]
     edges: dict[tuple[int, int], float]
     crossing: LinearTime
-
-
-def slow(model: onnx.ModelProto, times: Times) -> dict[str, Any]:
-    """Returns the fields of :class:`Slow`."""
-    names = best_in_float(model, times)
-    lost_us = {
-        model.graph.node[i].name: max(1.0, times.float_us[unit] - times.int8_us[unit])
-        for unit, members in enumerate(times.units)
-        for i in members
-    }
-    return Slow(names, {name: us for name, us in lost_us.items() if name not in names})._asdict()
 
 
 def measure(model: onnx.ModelProto, samples: Sequence[Feed], quantise: Quantise) -> Times:

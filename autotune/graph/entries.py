@@ -52,14 +52,16 @@ class Step(Entry):
 
     Attributes:
         run: Reads a model file (first argument), with its external data beside it, and writes a
-            whole new one (second argument). A :class:`~autotune.graph.parameters.Precision` gets
-            more arguments. Raises :class:`StepRefusedError`, or whatever its tool raises, where it
-            cannot. It runs in a limited child process on a private copy, and imports its tools
-            only when it is called.
+            whole new one (second argument). It gets its options by name. Raises
+            :class:`StepRefusedError`, or whatever its tool raises, where it cannot. It runs in a
+            limited child process on a private copy, and imports its tools only when it is called.
+        wants_samples: Whether ``run`` gets the calibration samples as its third argument, and as
+            ``shared`` the :class:`~autotune.graph.intermediates.Intermediates` of the model.
         changes_interface: Whether the inputs and outputs of what it writes are not the source's.
     """
 
     run: Callable[..., None]
+    wants_samples: bool = False
     changes_interface: bool = False
 
 
@@ -120,9 +122,6 @@ OPERATOR_GROUPS: Mapping[str, OperatorGroup] = {
     ),
 }
 """Values of ``quantized_operators``."""
-
-OFF = "off"
-"""The value of ``smoothing`` that leaves activations as they are."""
 
 AS_PRECISION = "as_precision"
 """The value of ``embeddings`` that leaves them to the precision of the other nodes."""

@@ -20,11 +20,8 @@ from autotune.graph.silence import silent_tools
 _SAMPLES = 2
 
 
-def half(
-    source: Path, target: Path, samples: Sequence[Feed], *, shared: Intermediates | None = None
-) -> None:
+def half(source: Path, target: Path) -> None:
     """Writes the model in half precision; its inputs and outputs keep their types."""
-    del samples, shared
     _convert(onnx.load(source), target, [])
 
 

@@ -55,14 +55,12 @@ class ProcessorFacts:
         overflows: Whether it has eight-bit products whose sums overflow on x86 without VNNI.
         exactness_reaches: Whether ``session.x64quantprecision`` makes all of them exact.
         has_blocks: Whether weights lie in the blocks (NCHWc) of the processor that wrote it.
-        eight_bits: Whether it computes with integers of eight bits at all.
         float16: Whether it computes with numbers of half precision.
     """
 
     overflows: bool
     exactness_reaches: bool
     has_blocks: bool
-    eight_bits: bool
     float16: bool
 
 

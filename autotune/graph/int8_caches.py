@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.facts.feeds import Feed
 from autotune.facts.graphs import RUNTIME_DOMAIN, operator_of
+from autotune.graph.distance import open_exactly
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import save
@@ -87,11 +88,7 @@ def _largest(
     source: Path, presents: Sequence[str], samples: Sequence[Feed]
 ) -> dict[str, NDArray[np.float32]]:
     """Returns the largest magnitude of each channel [1, heads, 1, size], by present cache."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(
-        source, providers=["CPUExecutionProvider"], enable_fallback=0
-    )
+    session = open_exactly(str(source))
     largest: dict[str, Any] = {}
     for feed in samples:
         for name, cache in zip(presents, session.run(presents, dict(feed)), strict=True):

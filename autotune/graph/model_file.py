@@ -16,7 +16,9 @@ from autotune.graph.entries import StepRefusedError
 LARGEST_PROTO_BYTES = (1 << 31) - 1
 """Above this protobuf cannot hold a model in one file, and most tools hold one in memory."""
 
-_BLOCKED_DOMAIN = "com.microsoft.nchwc"
+BLOCKED_DOMAIN = "com.microsoft.nchwc"
+"""The domain of convolutions whose weights lie in the blocks of one kind of processor."""
+
 _BLOCKED_LAYOUT = "NchwcTransformer"
 _DATA_FILE = "session.optimized_model_external_initializers_file_name"
 # The rest of a model has a few megabytes.
@@ -79,7 +81,7 @@ def write_optimised(
         source, settings, providers=["CPUExecutionProvider"], enable_fallback=0
     )
     written = onnx.load(target, load_external_data=False).graph
-    if any(node.domain == _BLOCKED_DOMAIN for node in all_nodes(written)):
+    if any(node.domain == BLOCKED_DOMAIN for node in all_nodes(written)):
         raise StepRefusedError("ONNX Runtime wrote weights in the blocks of this processor")
 
 

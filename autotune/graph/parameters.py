@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from autotune.deploy.options import OWN, RUNTIME, Domain, Value
 from autotune.graph.entries import (
     AS_PRECISION,
-    OFF,
     OPERATOR_GROUPS,
     Entry,
     GraphParameter,
@@ -75,10 +74,6 @@ OPTIONS: Mapping[str, GraphParameter] = {
     ),
     "slow_in_float": _flag("nodes that int8 slows down in float"),
     "float_outputs": _flag("outputs of matrix products in float"),
-    "smoothing": GraphParameter(
-        domain=Domain(choices=(OFF, "0.5", "0.6", "0.7", "0.8", "0.85"), default=OFF),
-        words=lambda value: f"smoothed with alpha {value}",
-    ),
     "block_size": GraphParameter(
         domain=Domain(choices=(16, 32, 64, 128, 256), default=32),
         words=lambda value: f"blocks of {value}",
@@ -97,18 +92,13 @@ OPTIONS: Mapping[str, GraphParameter] = {
 class Precision(Step):
     """A precision.
 
-    ``run`` gets the calibration samples as its third argument, and by name the options and
-    ``shared``, the :class:`~autotune.graph.intermediates.Intermediates` of the model.
-
     Attributes:
-        options: Names of the options that ``run`` takes, from
-            :data:`OPTIONS`, and ``embeddings``.
+        options: Names of the options that ``run`` takes, from :data:`OPTIONS`, and ``embeddings``.
         float_types: Types of the nodes that it quantises and that ``kept_in_float`` excludes.
         always_quantised: Types of the nodes that it quantises whatever ``kept_in_float`` is.
     """
 
     options: frozenset[str] = frozenset()
-    wants_samples: bool = True
     float_types: tuple[str, ...] = ()
     always_quantised: tuple[str, ...] = ()
 
@@ -118,44 +108,43 @@ def _weight_only(bits: int) -> Precision:
         run=_calls("weight_only", "quantise", bits=bits),
         words=f"int{bits} weights",
         needs=("matmul",),
-        options=frozenset(
-            {"block_size", "accuracy_level", "kept_in_float", "zero_points", "last_product"}
-        ),
-        float_types=OPERATOR_GROUPS["matmul"].types,
+        options=frozenset({"block_size", "accuracy_level", "zero_points", "last_product"}),
     )
 
 
 PRECISIONS: Mapping[str, Precision] = {
-    "fp16": Precision(
-        run=_calls("fp16", "half"), words="fp16", needs=("fp16_kernels",), wants_samples=False
-    ),
+    "fp16": Precision(run=_calls("fp16", "half"), words="fp16", needs=("fp16_kernels",)),
     "fp16_mixed": Precision(
-        run=_calls("fp16", "mixed"), words="fp16, sensitive nodes in fp32", needs=("fp16_kernels",)
+        run=_calls("fp16", "mixed"),
+        words="fp16, sensitive nodes in fp32",
+        needs=("fp16_kernels",),
+        wants_samples=True,
     ),
     "int8_static": Precision(
         run=_calls("int8", "static"),
         words="int8 static",
+        wants_samples=True,
         needs=("weights", "small_model"),
         options=frozenset(
             {"calibration", "per_channel", "reduce_range", "symmetric", "quantized_operators"}
-            | {"kept_in_float", "smoothing", "float_outputs", "unsigned_weights", "embeddings"}
-            | {"slow_in_float"}
+            | {"kept_in_float", "slow_in_float", "float_outputs", "unsigned_weights", "embeddings"}
         ),
         float_types=("Conv", "MatMul", "Gemm"),
     ),
     "int8_nncf": Precision(
         run=_calls("nncf_static", "quantise"),
         words="int8 static by NNCF",
+        wants_samples=True,
         needs=("weights", "small_model"),
         packages=("nncf",),
     ),
     "int8_dynamic": Precision(
         run=_calls("int8", "dynamic"),
         words="int8 dynamic",
+        wants_samples=True,
         needs=("matrix_products", "small_model"),
         options=frozenset(
-            {"per_channel", "reduce_range", "kept_in_float", "smoothing"}
-            | {"unsigned_weights", "embeddings"}
+            {"per_channel", "reduce_range", "kept_in_float", "unsigned_weights", "embeddings"}
         ),
         float_types=OPERATOR_GROUPS["matmul"].types,
         always_quantised=("LSTM", "com.microsoft.Attention"),
@@ -170,10 +159,11 @@ _JOINED = Step(
     needs=("several_products", "small_model"),
 )  # fmt: skip
 
-CACHES: Mapping[str, Precision] = {
-    "int8": Precision(
+CACHES: Mapping[str, Step] = {
+    "int8": Step(
         run=_calls("int8_caches", "quantise"),
         words="caches in int8",
+        wants_samples=True,
         needs=("gqa_caches",),
         changes_interface=True,
     ),
@@ -328,5 +318,4 @@ def shared_passes(
 
 def wants_samples(steps: Collection[PlannedStep]) -> bool:
     """Returns whether a step reads the calibration samples."""
-    made = [STEPS[step.name] for step in steps]
-    return any(isinstance(step, Precision) and step.wants_samples for step in made)
+    return any(STEPS[step.name].wants_samples for step in steps)

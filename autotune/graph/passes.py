@@ -7,7 +7,6 @@ are refusals. To add a pre-pass, write its function and its entry in :data:`PASS
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,15 @@ class Pass(Step):
 _WITH_MASKS = ("Attention", "MultiHeadAttention", "EmbedLayerNormalization")
 
 
-def _algebra(source: Path, target: Path, *, attention: bool = False) -> None:
-    from autotune.graph.algebra.model import run
-    from autotune.graph.algebra.rules import RULES, WITH_ATTENTION
+def _algebra(source: Path, target: Path) -> None:
+    import onnx
 
-    run(source, target, RULES, *([WITH_ATTENTION] if attention else []))
+    from autotune.graph.algebra.model import simplify
+    from autotune.graph.model_file import save
+
+    model = onnx.load(source)
+    simplify(model)
+    save(model, target)
 
 
 def _onnxslim(source: Path, target: Path) -> None:
@@ -128,12 +131,7 @@ def _ort_offline(level: str) -> Callable[[Path, Path], None]:
 
 
 PASSES: Mapping[str, Pass] = {
-    "algebra": Pass(run=_algebra, words="algebra"),
-    "algebra_attention": Pass(
-        run=partial(_algebra, attention=True),
-        words="algebra with attention",
-        needs=("transformer",),
-    ),
+    "algebra": Pass(run=_algebra, words="graph rewrite (algebra)"),
     "onnxslim": Pass(run=_onnxslim, words="onnxslim", packages=("onnxslim",)),
     "onnxsim": Pass(run=_onnxsim, words="onnxsim", packages=("onnxsim",)),
     "onnxoptimizer": Pass(run=_onnxoptimizer, words="onnxoptimizer", packages=("onnxoptimizer",)),

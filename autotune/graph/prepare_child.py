@@ -10,11 +10,7 @@ import onnx
 import onnx.inliner
 from google.protobuf.message import Message as ProtobufMessage  # type: ignore[import-untyped]
 
-from autotune.facts.eight_bits import (
-    computes_in_eight_bits,
-    exactness_reaches,
-    signed_products,
-)
+from autotune.facts.eight_bits import exactness_reaches, signed_products
 from autotune.facts.feeds import Feed, load_samples
 from autotune.facts.graphs import all_graphs, all_initializers, all_nodes, all_weights, operator_of
 from autotune.facts.weights import to_initializers
@@ -31,13 +27,14 @@ from autotune.graph.graph_facts import (
 from autotune.graph.interface import arrays_of, give_defaults, restore, take_defaults
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import (
+    BLOCKED_DOMAIN,
     LARGEST_PROTO_BYTES,
     data_file,
     has_external_data,
     make_plain,
     size_with_data,
 )
-from autotune.graph.parameters import STEPS, Precision
+from autotune.graph.parameters import STEPS
 from autotune.graph.storage_form import EXTERNAL_DATA, STORAGE_FORMS
 from autotune.process.child_end import Handler, Message, TransientError, printable, serve
 
@@ -135,7 +132,7 @@ def _apply(
     for package in step.missing:
         raise _RefusedByStep(name, not_installed(package))
     try:
-        if isinstance(step, Precision):
+        if step.wants_samples:
             step.run(source, target, samples, shared=shared, **options)
         else:
             step.run(source, target, **options)
@@ -193,12 +190,10 @@ def look_at_processor_facts(message: Message) -> ProcessorFacts:
         model = onnx.inliner.inline_local_functions(model)
     to_initializers(model)
     overflowing = [product for product in signed_products(model, path.parent) if product.large]
-    nodes = list(all_nodes(model.graph))
     return ProcessorFacts(
         overflows=bool(overflowing),
         exactness_reaches=all(map(exactness_reaches, overflowing)),
-        has_blocks=any(node.domain == "com.microsoft.nchwc" for node in nodes),
-        eight_bits=any(map(computes_in_eight_bits, nodes)),
+        has_blocks=any(node.domain == BLOCKED_DOMAIN for node in all_nodes(model.graph)),
         float16=_computes_in_half(model),
     )
 

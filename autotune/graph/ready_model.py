@@ -11,6 +11,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from autotune.facts.feeds import Feed
 from autotune.facts.graphs import ONNX_DOMAINS, all_graphs, all_nodes, operator_of
 from autotune.graph import sensitivity
 from autotune.graph.dead_products import fold_dead_products
-from autotune.graph.distance import open_exactly, output_distance
+from autotune.graph.distance import exact_outputs, open_exactly, output_distance
 from autotune.graph.entries import UnfitModelError
 from autotune.graph.model_file import LARGEST_PROTO_BYTES, refill, size_with_data, write_optimised
 
@@ -55,7 +56,7 @@ def make_ready(source: Path, path: Path, samples: Sequence[Feed]) -> None:
         raise UnfitModelError("ONNX Runtime's tools cannot quantise a model over 2 GiB")
     raised = _raised(onnx.load(source))
     onnx.save(raised, path)
-    expected = _answers(source, samples[:1])
+    expected = exact_outputs(source, samples[:1])
     distance = float("inf")
     # ONNX Runtime's own quant_pre_process drops what it optimised without symbolic shapes (to 1.30)
     for model in (_optimised(path), raised):
@@ -106,17 +107,12 @@ def give_names(path: Path, names: Mapping[str, str]) -> None:
     onnx.save(model, path)
 
 
-def _answers(path: Path, samples: Sequence[Feed]) -> list[list[object]]:
-    session = open_exactly(str(path))
-    return [session.run(None, dict(feed)) for feed in samples]
-
-
-def _distance(expected: list[list[object]], path: Path, samples: Sequence[Feed]) -> float:
+def _distance(expected: Sequence[Sequence[Any]], path: Path, samples: Sequence[Feed]) -> float:
     """Returns the largest distance of an output of a ready model; infinite if it does not run."""
     names = {name: neutral for neutral, name in original_names(onnx.load(path)).items()}
     feeds = [{names.get(name, name): array for name, array in feed.items()} for feed in samples]
     try:
-        actual = _answers(path, feeds)
+        actual = exact_outputs(path, feeds)
     except MemoryError:  # another time it may go well
         raise
     except Exception:  # noqa: BLE001  # the other form may run
@@ -134,7 +130,6 @@ def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
     opset = max(item.version for item in model.opset_import if item.domain in ONNX_DOMAINS)
     if opset >= _QDQ_OPSET:
         return model
-    _flatten_hardmax(model.graph)
     try:
         raised = version_converter.convert_version(model, _QDQ_OPSET)
     except Exception as error:
@@ -147,25 +142,6 @@ def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
             if mode == b"nearest":
                 _set(node, "nearest_mode", "floor")
     return raised
-
-
-def _flatten_hardmax(graph: onnx.GraphProto) -> None:
-    """Gives each Hardmax two axes, for which its meaning did not change with opset 13."""
-    for inner in all_graphs(graph):
-        written: list[onnx.NodeProto] = []
-        for node in inner.node:
-            if operator_of(node) != "Hardmax":
-                written.append(node)
-                continue
-            axis = next((item.i for item in node.attribute if item.name == "axis"), 1)
-            x, y = node.input[0], node.output[0]
-            written += [
-                helper.make_node("Shape", [x], [f"{y}_autotune_sizes"]),
-                helper.make_node("Flatten", [x], [f"{y}_autotune_flat"], axis=axis),
-                helper.make_node("Hardmax", [f"{y}_autotune_flat"], [f"{y}_autotune_max"], axis=1),
-                helper.make_node("Reshape", [f"{y}_autotune_max", f"{y}_autotune_sizes"], [y]),
-            ]
-        refill(inner.node, written)
 
 
 def _set(node: onnx.NodeProto, name: str, value: str) -> None:

@@ -1,6 +1,6 @@
 """Which nodes are best left in float: those whose error is largest for their cost.
 
-Each node is rounded alone, as its precision will round it, and its score is a squared relative
+Each node's weight and input are rounded to eight bits alone, and its score is a squared relative
 error (independent errors add up so) over the node's multiplications: how much accuracy leaving it
 in float gains for its cost. Ranked by errors alone, the one heavy convolution of a model comes
 first, and leaving that in float loses all of the speed.
@@ -12,10 +12,9 @@ limit: of a large model, the nodes with the fewest multiplications are looked at
 in float.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,7 +25,6 @@ from autotune.facts.feeds import Feed
 from autotune.facts.graphs import all_nodes, operator_name, operator_of
 from autotune.graph.distance import open_exactly, output_distance
 from autotune.graph.entries import StepRefusedError
-from autotune.graph.intermediates import Intermediates
 
 Array = NDArray[Any]
 
@@ -45,51 +43,17 @@ _FEWEST_NODES = 8
 # order of the first nodes well enough, and for a small one more cost nothing.
 _MOST_SAMPLES = 16
 _SWITCH = "autotune_switch"
+# Between zero and the largest weight of eight bits.
+_STEPS = 127
 _NOTHING = -1
-# A tensor of one value alone has no range.
-_LEAST_STEP = 1e-30
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rounding:
-    """What a precision rounds.
-
-    Attributes:
-        bits: Of a weight.
-        block: How many weights of a column share a step; None where all of an output channel do.
-        activations: Whether the input of a node is rounded to eight bits as well.
-    """
-
-    bits: int = 8
-    block: int | None = None
-    activations: bool = True
-
-    @property
-    def name(self) -> str:
-        """What a ranking for it is kept under."""
-        block = "" if self.block is None else f"-blocks_of_{self.block}"
-        return f"{self.bits}_bits{block}{'' if self.activations else '-weights'}"
-
-
-EIGHT_BITS = Rounding()
-"""Weights and activations in eight bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantisableNode:
-    """A node that can be quantised.
-
-    Attributes:
-        constants: All its inputs but the first one, by name.
-    """
+    """A node that can be quantised, and its constant weight."""
 
     node: onnx.NodeProto
-    constants: dict[str, Array]
-
-    @property
-    def weight(self) -> Array:
-        """Its weight."""
-        return self.constants[self.node.input[1]]
+    weight: Array
 
     @property
     def channel_axis(self) -> int | None:
@@ -112,26 +76,11 @@ class QuantisableNode:
             return int(shape[-2] if len(shape) > 1 else shape[0])
         return int(self.weight.size // max(shape[self.channel_axis], 1))
 
-    def steps(self, rounding: Rounding) -> NDArray[np.float32]:
-        """Returns the steps between the rounded values of its weight.
-
-        They have the weight's rank; with blocks, the axis of the input counts blocks.
-        """
+    def steps(self) -> NDArray[np.float32]:
+        """Returns the steps between its rounded values: one for each output channel, or one."""
         sizes = np.abs(self.weight)
-        if (axis := self.block_axis(rounding)) is not None:
-            starts = np.arange(0, max(sizes.shape[axis], 1), rounding.block)
-            largest = np.maximum.reduceat(sizes, starts, axis=axis)
-        else:
-            axes = tuple(i for i in range(sizes.ndim) if i != self.channel_axis)
-            largest = sizes.max(axis=axes, keepdims=True)
-        return np.asarray(np.where(largest > 0, largest / (2 ** (rounding.bits - 1) - 1), 1), "f4")
-
-    def block_axis(self, rounding: Rounding) -> int | None:
-        """Returns the axis of its weight that blocks divide; None where there are no blocks."""
-        has_blocks = rounding.block is not None and self.channel_axis is not None
-        if not has_blocks or self.weight.ndim != 2:
-            return None
-        return 0 if self.channel_axis else 1
+        largest = sizes.max(axis=tuple(i for i in range(sizes.ndim) if i != self.channel_axis))
+        return np.asarray(np.where(largest > 0, largest / _STEPS, 1), "f4")
 
 
 def name_nodes(model: onnx.ModelProto) -> None:
@@ -159,34 +108,40 @@ def targets(model: onnx.ModelProto, types: Sequence[str]) -> list[QuantisableNod
             continue
         if weights[node.input[1]].data_type != onnx.TensorProto.FLOAT:
             continue
-        names = [name for name in node.input[1:] if name]
-        if all(name in weights for name in names):
-            constants = {name: numpy_helper.to_array(weights[name]) for name in names}
-            quantisable_nodes.append(QuantisableNode(node=node, constants=constants))
+        if all(name in weights for name in node.input[1:] if name):
+            weight = numpy_helper.to_array(weights[node.input[1]])
+            quantisable_nodes.append(QuantisableNode(node=node, weight=weight))
     return quantisable_nodes
 
 
-def ranked(
-    name: str,
-    shared: Intermediates,
-    model: onnx.ModelProto,
-    samples: Sequence[Feed],
-    types: Sequence[str] = QUANTISABLE,
-    rounding: Rounding = EIGHT_BITS,
-    costs: Mapping[str, float] | None = None,
-) -> list[str]:
+def ranked(model: onnx.ModelProto, samples: Sequence[Feed]) -> list[str]:
     """Returns the names of the nodes that can be quantised, those best left in float first.
 
-    Args:
-        name: Of the model among what is shared.
-        shared: Where the errors of nodes are kept, each measured once.
-        costs: What each node costs in float; None takes its multiplications.
+    Those that were not looked at come last, the ones with the fewest multiplications first.
+
+    Raises:
+        StepRefusedError: the outputs have no element.
     """
-    record = shared.record(
-        f"{name}-errors-{rounding.name}",
-        partial(node_errors, model, samples, types, rounding),
-    )
-    return _ordered(NodeErrors(**record), costs)
+    nodes = targets(model, QUANTISABLE)
+    if not nodes or not samples:
+        return []
+    switched = _Switched(model, nodes)
+    numbers = {target.node.name: i for i, target in enumerate(nodes)}
+    operations = switched.operations(samples[0])
+    sample_count, node_count = _affordable(len(nodes), len(samples), sum(operations))
+    order = sorted(numbers, key=lambda name: operations[numbers[name]])
+    errors = dict.fromkeys(order[:node_count], 0.0)
+    is_compared = False
+    for feed in samples[:sample_count]:
+        exact = switched.run(feed, _NOTHING)
+        for name in errors:
+            distance = output_distance(exact, switched.run(feed, numbers[name]))
+            is_compared |= distance is not None
+            errors[name] += (distance or 0.0) ** 2
+    if not is_compared:
+        raise StepRefusedError("nodes cannot be ranked by outputs without an element")
+    scores = {name: error / max(operations[numbers[name]], 1.0) for name, error in errors.items()}
+    return [*sorted(errors, key=lambda name: -scores[name]), *order[node_count:]]
 
 
 def tensors(
@@ -221,58 +176,6 @@ def _with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
     return serialised
 
 
-class NodeErrors(NamedTuple):
-    """How much each node alone changes the outputs of a model.
-
-    Attributes:
-        errors: The sum of squared errors of the worst output, by the names of the nodes.
-        others: Names of the nodes that were not looked at, in their order.
-    """
-
-    errors: dict[str, float]
-    operations: dict[str, float]
-    others: list[str]
-
-
-def node_errors(
-    model: onnx.ModelProto,
-    samples: Sequence[Feed],
-    types: Sequence[str] = QUANTISABLE,
-    rounding: Rounding = EIGHT_BITS,
-) -> dict[str, Any]:
-    """Returns the fields of :class:`NodeErrors` by the errors of the model's worst output."""
-    ranked_nodes = targets(model, types)
-    if not ranked_nodes or not samples:
-        return NodeErrors({}, {}, [])._asdict()
-    switched = _Switched(model, ranked_nodes, rounding)
-    numbers = {target.node.name: i for i, target in enumerate(ranked_nodes)}
-    operations = switched.operations(samples[0])
-    sample_count, node_count = _affordable(len(ranked_nodes), len(samples), sum(operations))
-    order = sorted(numbers, key=lambda name: operations[numbers[name]])
-    errors = dict.fromkeys(order[:node_count], 0.0)
-    is_compared = False
-    for feed in samples[:sample_count]:
-        exact = switched.run(feed, _NOTHING)
-        for name in errors:
-            distance = output_distance(exact, switched.run(feed, numbers[name]))
-            is_compared |= distance is not None
-            errors[name] += (distance or 0.0) ** 2
-    if not is_compared:
-        raise StepRefusedError("nodes cannot be ranked by outputs without an element")
-    counts = {name: float(operations[numbers[name]]) for name in errors}
-    return NodeErrors(errors, counts, order[node_count:])._asdict()
-
-
-def _ordered(found: NodeErrors, costs: Mapping[str, float] | None) -> list[str]:
-    """Returns the nodes by what leaving each in float gains for its cost."""
-    prices = found.operations if costs is None else costs
-
-    def score(name: str) -> float:
-        return found.errors[name] / max(prices.get(name, 1.0), 1.0)
-
-    return [*sorted(found.errors, key=score, reverse=True), *found.others]
-
-
 def _affordable(nodes: int, samples: int, operations: float) -> tuple[int, int]:
     """Returns how many samples and how many nodes the limits allow."""
     runs = int(min(_MOST_RUNS, _MOST_OPERATIONS / max(operations, 1.0)))
@@ -287,9 +190,7 @@ class _Switched:
         nodes: The nodes, by the numbers that the switch takes.
     """
 
-    def __init__(
-        self, model: onnx.ModelProto, nodes: Sequence[QuantisableNode], rounding: Rounding
-    ) -> None:
+    def __init__(self, model: onnx.ModelProto, nodes: Sequence[QuantisableNode]) -> None:
         switched = onnx.ModelProto()
         switched.CopyFrom(model)
         graph = switched.graph
@@ -302,8 +203,8 @@ class _Switched:
         for node in graph.node:
             if node.name in numbers:
                 i = numbers[node.name]
-                graph.initializer.extend(_constants(i, nodes[i], rounding))
-                written += _with_switch(nodes[i], i, rounding)
+                graph.initializer.extend(_constants(i, nodes[i]))
+                written += _with_switch(nodes[i], i)
                 written.append(helper.make_node("Size", [node.output[0]], [self._sizes[i]]))
             else:
                 written.append(node)
@@ -327,37 +228,34 @@ class _Switched:
         return np.array(sizes, np.float64) * self._products
 
 
-def _constants(i: int, target: QuantisableNode, rounding: Rounding) -> list[onnx.TensorProto]:
-    """Returns what the switch of a node needs: its number, and the steps of its weight."""
+def _constants(i: int, target: QuantisableNode) -> list[onnx.TensorProto]:
+    """Returns what the switch of a node needs: its number, and how its weight is rounded."""
+    steps = target.steps()
     constants: dict[str, Array] = {
-        f"{_SWITCH}_number_{i}": np.array(i, np.int64),
-        f"{_SWITCH}_step_{i}": target.steps(rounding),
+        "number": np.array(i, np.int64),
+        "step": steps,
+        "zero": np.zeros_like(steps, "i1"),
     }
-    if rounding.block and (axis := target.block_axis(rounding)) is not None:
-        blocks = np.arange(target.weight.shape[axis], dtype=np.int64) // rounding.block
-        constants[f"{_SWITCH}_blocks_{i}"] = blocks
-    return [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    return [numpy_helper.from_array(a, f"{_SWITCH}_{name}_{i}") for name, a in constants.items()]
 
 
-def _with_switch(target: QuantisableNode, i: int, rounding: Rounding) -> list[onnx.NodeProto]:
+def _with_switch(target: QuantisableNode, i: int) -> list[onnx.NodeProto]:
     """Returns what takes the place of a node: itself, rounded where the switch has its number."""
-    node = target.node
+    node, stem = target.node, f"{_SWITCH}_{i}"
     exact, coarse = onnx.NodeProto(), onnx.NodeProto()
     exact.CopyFrom(node)
     coarse.CopyFrom(node)
-    stem, step = f"{_SWITCH}_{i}", f"{_SWITCH}_step_{i}"
     exact.output[0], coarse.output[0] = f"{stem}_exact", f"{stem}_coarse"
-    coarse.input[1] = f"{stem}_weight"
-    nodes: list[onnx.NodeProto] = []
-    if (axis := target.block_axis(rounding)) is not None:
-        spread = f"{stem}_steps_of_rows"
-        blocks = f"{_SWITCH}_blocks_{i}"
-        nodes.append(helper.make_node("Gather", [step, blocks], [spread], axis=axis))
-        step = spread
-    nodes += _to_steps(node.input[1], step, coarse.input[1], f"{stem}_w")
-    if rounding.activations:
-        coarse.input[0] = f"{stem}_input"
-        nodes += _rounded(node.input[0], coarse.input[0], stem)
+    coarse.input[0], coarse.input[1] = f"{stem}_input", f"{stem}_weight"
+    x = [f"{stem}_x", f"{stem}_x_step", f"{stem}_x_zero"]
+    w, step = f"{stem}_w", [f"{_SWITCH}_step_{i}", f"{_SWITCH}_zero_{i}"]
+    axis = target.channel_axis or 0
+    rounded = [
+        helper.make_node("DynamicQuantizeLinear", [node.input[0]], x),
+        helper.make_node("DequantizeLinear", x, [coarse.input[0]]),
+        helper.make_node("QuantizeLinear", [node.input[1], *step], [w], axis=axis),
+        helper.make_node("DequantizeLinear", [w, *step], [coarse.input[1]], axis=axis),
+    ]
     return [
         helper.make_node("Equal", [_SWITCH, f"{_SWITCH}_number_{i}"], [f"{stem}_on"]),
         helper.make_node(
@@ -365,7 +263,7 @@ def _with_switch(target: QuantisableNode, i: int, rounding: Rounding) -> list[on
             [f"{stem}_on"],
             [node.output[0]],
             name=node.name,
-            then_branch=_branch([*nodes, coarse]),
+            then_branch=_branch([*rounded, coarse]),
             else_branch=_branch([exact]),
         ),
     ]
@@ -374,41 +272,3 @@ def _with_switch(target: QuantisableNode, i: int, rounding: Rounding) -> list[on
 def _branch(nodes: Sequence[onnx.NodeProto]) -> onnx.GraphProto:
     output = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)
     return helper.make_graph(list(nodes), nodes[-1].output[0], [], [output])
-
-
-def _rounded(tensor: str, output: str, stem: str) -> list[onnx.NodeProto]:
-    """Returns nodes that round a tensor to 256 steps between its extremes, zero among them.
-
-    Every opset has these operators.
-    """
-    zero, steps, least = f"{stem}_zero", f"{stem}_steps", f"{stem}_least"
-    low, high, step, shifted = (f"{stem}_{name}" for name in ("low", "high", "step", "shifted"))
-    return [
-        *(_number(name, value) for name, value in ((zero, 0), (steps, 255), (least, _LEAST_STEP))),
-        helper.make_node("ReduceMin", [tensor], [f"{low}_est"], keepdims=0),
-        helper.make_node("ReduceMax", [tensor], [f"{high}_est"], keepdims=0),
-        helper.make_node("Min", [f"{low}_est", zero], [low]),
-        helper.make_node("Max", [f"{high}_est", zero], [high]),
-        helper.make_node("Sub", [high, low], [f"{stem}_range"]),
-        helper.make_node("Div", [f"{stem}_range", steps], [f"{step}_or_none"]),
-        helper.make_node("Max", [f"{step}_or_none", least], [step]),
-        helper.make_node("Sub", [tensor, low], [shifted]),
-        *_to_steps(shifted, step, f"{shifted}_back", f"{stem}_x"),
-        helper.make_node("Add", [f"{shifted}_back", low], [output]),
-    ]
-
-
-def _to_steps(tensor: str, step: str, output: str, stem: str) -> list[onnx.NodeProto]:
-    """Returns nodes that round a tensor to whole steps."""
-    return [
-        _number(f"{stem}_half", 0.5),
-        helper.make_node("Div", [tensor, step], [f"{stem}_ratio"]),
-        helper.make_node("Add", [f"{stem}_ratio", f"{stem}_half"], [f"{stem}_above"]),
-        helper.make_node("Floor", [f"{stem}_above"], [f"{stem}_count"]),
-        helper.make_node("Mul", [f"{stem}_count", step], [output]),
-    ]
-
-
-def _number(name: str, value: float) -> onnx.NodeProto:
-    tensor = helper.make_tensor(name, TensorProto.FLOAT, [], [value])
-    return helper.make_node("Constant", [], [name], value=tensor)

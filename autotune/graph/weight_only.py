@@ -4,7 +4,7 @@ The model is written one tensor after the other: each weight is mapped from its 
 appended to the new file, so that the largest one decides how much memory that takes.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,14 +13,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import external_data_helper, helper, numpy_helper
 
-from autotune.facts.feeds import Feed
 from autotune.facts.graphs import all_graphs, all_nodes, operator_of
 from autotune.facts.weights import fold_constants, read
-from autotune.graph import sensitivity
 from autotune.graph.entries import AS_PRECISION, StepRefusedError, UnfitModelError
-from autotune.graph.intermediates import Intermediates
-from autotune.graph.model_file import LARGEST_PROTO_BYTES, refill, size_with_data
-from autotune.graph.sensitivity import Rounding
+from autotune.graph.model_file import refill, size_with_data
 
 Array = NDArray[Any]
 
@@ -39,11 +35,8 @@ _BITS = {"int8": 8, "int4": 4}
 def quantise(
     source: Path,
     target: Path,
-    samples: Sequence[Feed],
     *,
-    shared: Intermediates | None = None,
     bits: int = 8,
-    kept_in_float: int = 0,
     last_product: str = AS_PRECISION,
     block_size: int = 32,
     accuracy_level: int = 4,
@@ -58,33 +51,23 @@ def quantise(
         last_product: The precision of the last product, which gives a decoder's logits.
 
     Raises:
-        StepRefusedError: there is nothing to quantise, or too much to rank.
+        StepRefusedError: there is nothing to quantise.
     """
     size_bytes = size_with_data(source)
-    if kept_in_float and size_bytes > LARGEST_PROTO_BYTES:
-        raise StepRefusedError("the nodes of a model over 2 GiB cannot be ranked")
     is_inside = size_bytes <= _LARGEST_INSIDE_BYTES
     model = onnx.load(source, load_external_data=is_inside)
     # above that such a weight stays as it is, unless it is a turned matrix
     is_folded = size_bytes <= _FOLDED_BYTES and _has_computed_weights(model.graph)
-    if not is_inside and (is_folded or kept_in_float):
-        model = onnx.load(source)
     if is_folded:
+        model = model if is_inside else onnx.load(source)
         fold_constants(model)
     _move_weights_out(model.graph)
-    in_float = set[str]()
-    if kept_in_float:
-        rounding = Rounding(bits=bits, block=block_size, activations=False)
-        ranked = _ranked(model, samples, shared or Intermediates(), rounding)
-        in_float.update(ranked[:kept_in_float])
     tensors = {item.name: item for item in model.graph.initializer}
     weights = [node.input[1] for node in products(model.graph, tensors)]
     # both branches of a merged decoder take the same last weight
     last = weights[-1] if weights else ""
 
     def bits_of(node: onnx.NodeProto) -> int | None:
-        if node.output[0] in in_float:
-            return None
         if node.input[1] != last or last_product == AS_PRECISION:
             return bits
         return _BITS.get(last_product)
@@ -122,20 +105,6 @@ def _move_weights_out(graph: onnx.GraphProto) -> None:
             graph.initializer.append(moved)
             for node in all_nodes(inner):
                 node.input[:] = [moved.name if n == tensor.name else n for n in node.input]
-
-
-def _ranked(
-    model: onnx.ModelProto, samples: Sequence[Feed], shared: Intermediates, rounding: Rounding
-) -> list[str]:
-    """Returns the outputs of the products, those that are best left in float first."""
-    sensitivity.name_nodes(model)
-    tensors = {item.name: item for item in model.graph.initializer}
-    packable = {node.output[0] for node in products(model.graph, tensors)}
-    outputs = {node.name: node.output[0] for node in model.graph.node}
-    names = sensitivity.ranked(
-        "weights", shared, model, samples, types=("MatMul", "Gemm"), rounding=rounding
-    )
-    return [outputs[name] for name in names if outputs[name] in packable]
 
 
 class _Form(NamedTuple):

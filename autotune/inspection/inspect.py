@@ -19,7 +19,7 @@ from autotune.inspection.findings import SEVERITIES, Finding, InspectedModel, Re
 from autotune.inspection.growth import measure_growth, shape_feeds
 from autotune.inspection.headroom import Headroom, Peaks, headroom, measure_peaks
 from autotune.inspection.model_report import ModelReport, read_model
-from autotune.inspection.profile import Elementwise, Profile, elementwise_time, profile_session
+from autotune.inspection.profile import Profile, profile_session
 from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import SEARCH, Measurement
 from autotune.process import scratch
@@ -57,7 +57,6 @@ class Inspection:
     unmeasured: tuple[str, ...]
     failure: str = ""
     profile: Profile | None = None
-    elementwise: Elementwise | None = None
     peaks: Peaks | None = None
     headroom: Headroom | None = None
     memory_mib: float | None = None
@@ -110,8 +109,7 @@ def inspect_model(
         return replace(_inspection(plain), failure=failure)
     try:
         inspected, peaks = _measured(plain, on_step)
-        inspection = _with_effects(inspected, peaks, on_step)
-        return replace(inspection, elementwise=_elementwise(model, workload))
+        return _with_effects(inspected, peaks, on_step)
     except CannotMeasureError as error:
         return replace(_inspection(plain), failure=str(error))
 
@@ -150,14 +148,6 @@ def _measured(inspected: InspectedModel, on_step: OnStep) -> tuple[InspectedMode
     growth = measure_growth(path, shape_feeds(inspected.model, workload, profile))
     on_step(3, _STEPS)
     return replace(inspected, profile=profile, growth=growth), peaks
-
-
-def _elementwise(model: Model, workload: Workload) -> Elementwise | None:
-    """Returns the patterns of elementwise operators; None where the graph cannot be written."""
-    try:
-        return elementwise_time(model.path, workload)
-    except CannotMeasureError:
-        return None
 
 
 def _with_effects(inspected: InspectedModel, peaks: Peaks, on_step: OnStep) -> Inspection:

@@ -53,11 +53,6 @@ class TextJudge:
         self._references = references
         self._nll = _joined(references, "nll")
 
-    @property
-    def perplexity(self) -> float:
-        """The perplexity of the text for the unoptimised model."""
-        return math.exp(float(self._nll.mean()))
-
     def compare(self, outputs: Sequence[Outputs]) -> Fidelity:
         """Returns how far the answers are from the unoptimised model's.
 

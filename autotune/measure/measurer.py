@@ -3,7 +3,6 @@
 import json
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -204,63 +203,26 @@ class DuetMeasurer:
     ) -> Outcome:
         """Returns the outcome of opening `path` as `config` says; see :meth:`measure`.
 
+        Answers that were right once are compared again only if `effort` says so; where that costs
+        seconds, those of the same name are compared once.
+
         Args:
             batch: Samples of a run; None means the baseline's.
             answers: The same for all that differ in threads, memory and storage alone; empty where
                 that is not known.
             is_unchanged: Whether its graph is the model's own; if None, whether it is its file.
         """
-        judge = self._sets[batch or self._smallest].judge
+        samples = self._sets[batch or self._smallest]
+        judge = samples.judge
         if is_unchanged is None:
             is_unchanged = path == self._model.path.absolute()
         if judge.only_unchanged and not is_unchanged:
             return Failure(kind="wrong_answers", phase="answers", message=judge.only_unchanged)
-        reference = self._running_reference()
-
-        def play(run: ConfigurationRun) -> Measurement:
-            if self._reference_ttft_ms is not None:
-                run.play_prompts(reference, effort, self._reference_ttft_ms)
-            duet = run.play(reference, effort, is_dominated, self._reference_ms)
-            measurement = run.measurement(duet, self._reference_ms)
-            if self._samples is None:
-                return measurement
-            return replace(measurement, samples=keep_raw(duet, self._samples, name))
-
-        return self._run(
-            path,
-            config,
-            batch,
-            sessions,
-            play,
-            judges=effort.compares_answers,
-            gives_up=is_dominated is not never_dominated,
-            site=site,
-            answers=answers,
-        )
-
-    def _run(
-        self,
-        path: Path,
-        config: SessionConfig,
-        batch: int | None,
-        sessions: str,
-        measure: Callable[[ConfigurationRun], Measurement],
-        *,
-        judges: bool = True,
-        gives_up: bool = False,
-        site: Path | None = None,
-        answers: str = "",
-    ) -> Outcome:
-        """Returns what `measure` says of a session in a fresh process whose answers are right.
-
-        Answers that were right once are compared again only if `judges` says so; where that costs
-        seconds, those of the same name are compared once.
-        """
-        samples = self._sets[batch or self._smallest]
-        name = f"{site} {path} {samples.files.batch} {json.dumps(config.to_json())}"
-        if samples.judge.is_costly:
-            name, judges = answers or name, False
-        earlier = None if judges else self._answers.get(name)
+        same = f"{site} {path} {samples.files.batch} {json.dumps(config.to_json())}"
+        if judge.is_costly:
+            same = answers or same
+        compares = effort.compares_answers and not judge.is_costly
+        earlier = None if compares else self._answers.get(same)
         if isinstance(earlier, Failure):
             return earlier
         if failure := self._compile(path, config, samples, site):
@@ -273,13 +235,26 @@ class DuetMeasurer:
                 cache = self._cache_of(site)
                 if failure := run.open(path, config, cache, self._history):
                     return failure
-                if failure := run.first_runs(gives_up=gives_up):
+                if failure := run.first_runs(gives_up=is_dominated is not never_dominated):
                     return failure
-                failure = run.judge(samples.judge, self._timed_error, earlier)
-                self._answers[name] = failure or run.fidelity
-                return failure or measure(run)
+                failure = run.judge(judge, self._timed_error, earlier)
+                self._answers[same] = failure or run.fidelity
+                return failure or self._played(run, effort, is_dominated, name)
             except ChildFailure as fault:
                 return Failure(kind=fault.kind, phase=run.phase, message=fault.message)
+
+    def _played(
+        self, run: ConfigurationRun, effort: Effort, is_dominated: IsDominated, name: str
+    ) -> Measurement:
+        """Returns the numbers of a session whose answers are right, in a duet with the baseline."""
+        reference = self._running_reference()
+        if self._reference_ttft_ms is not None:
+            run.play_prompts(reference, effort, self._reference_ttft_ms)
+        duet = run.play(reference, effort, is_dominated, self._reference_ms)
+        measurement = run.measurement(duet, self._reference_ms)
+        if self._samples is None:
+            return measurement
+        return replace(measurement, samples=keep_raw(duet, self._samples, name))
 
     def _compile(
         self, path: Path, config: SessionConfig, samples: SampleSet, site: Path | None

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, external_data_helper, helper
 
 from autotune.facts.feeds import Feed
 from autotune.facts.graphs import all_weights, operator_of
 from autotune.facts.output_parts import Producer
+from autotune.graph.distance import open_exactly
+from autotune.graph.model_file import data_file
 
 # The inputs that hold data, by operator; None means all of them. The others are places and sizes.
 _MOVING: dict[str, tuple[int, ...] | None] = {
@@ -178,16 +179,8 @@ def numbers_of_elements(
     external_data_helper.load_external_data_for_model(model, str(path.absolute().parent))
     numbers = {each.tensor: each.number for own in several.values() for each in own}
     _make_numbered(model, list(several), numbers)
-    settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = 4
-    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(),
-            settings,
-            providers=["CPUExecutionProvider"],
-            enable_fallback=0,
-        )
+        session = open_exactly(model.SerializeToString())
         rows = [session.run(None, dict(feed)) for feed in samples]
     except Exception:  # noqa: BLE001  # such as an output of a custom type
         return producers, []
@@ -196,12 +189,7 @@ def numbers_of_elements(
 
 def _size_bytes(path: Path, model: onnx.ModelProto) -> int:
     """Returns the size of a model's file and of the data files that it names."""
-    names = {
-        each.value
-        for w in all_weights(model.graph)
-        for each in w.external_data
-        if each.key == "location"
-    }
+    names = {name for w in all_weights(model.graph) if (name := data_file(w))}
     return sum(file.stat().st_size for file in (path, *(path.parent / name for name in names)))
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from autotune.applications.confirm import Confirmed, improvements
+from autotune.applications.confirm import Confirmed, Today, improvements
 from autotune.applications.recording import RecordedSession, Recording
 from autotune.applications.result import ApplicationResult
 from autotune.applications.timing import CommandComparison
+from autotune.deploy.config import Interval
 from autotune.deploy.passed import Passed
 from autotune.deploy.records import to_plain
 from autotune.report.text import duration, interval, latency, percent
@@ -149,8 +150,6 @@ def view_application(result: ApplicationResult, page: str = "") -> View:
         BLANK,
         comparison_table(result),
         BLANK,
-        reasons_table(result),
-        BLANK,
         sessions_table(result),
         BLANK,
         *lines(*result.notes),
@@ -180,8 +179,8 @@ def outcome(result: ApplicationResult) -> str:
             f"{result.recording}: the application stays as it is, because {_why_nothing(result)}."
         )
     return (
-        f"{result.recording}: a replay takes {best.ratio.value:.2f} "
-        f"({interval(best.ratio)}) of today's time, and its sessions add {best.peak_mib:.0f} MiB "
+        f"{result.recording}: tuned, a replay takes {best.ratio.value:.2f} "
+        f"({interval(best.ratio)}) of the time, and its sessions add {best.peak_mib:.0f} MiB "
         f"instead of {today.peak_mib:.0f} MiB{before}."
     )
 
@@ -198,26 +197,29 @@ def _why_nothing(result: ApplicationResult) -> str:
 
 
 def comparison_table(result: ApplicationResult) -> Table:
-    """Returns today's numbers and those of each arrangement that was confirmed."""
+    """Returns the application as it is, and each configuration that was confirmed beside it."""
     today = result.today
-    headings = ("", "replay s", "of today", "interval", "CPU s", "peak MiB", "held MiB")
-    rows = [
-        [
-            *("today", f"{today.seconds:.3g}", "1", "", f"{today.cpu_s:.3g}"),
-            *(f"{today.peak_mib:.0f}", f"{today.held_mib:.0f}"),
-        ]
-    ]
-    for number, item in enumerate(result.confirmed):
-        ratio = item.ratio
-        label = f"{'→ ' if number == result.selected else ''}{item.label}"
-        rows.append(
-            [
-                *(label, f"{item.seconds:.3g}", f"{ratio.value:.2f}", interval(ratio)),
-                *(f"{item.cpu_s:.3g}", f"{item.peak_mib:.0f}", f"{item.held_mib:.0f}"),
-            ]
-        )
-    marked = 0 if result.selected is None else 1 + result.selected
-    return Table(headings=headings, rows=rows, words=(0,), marked=marked)
+    rows = [("", "as it is", *_costs(today), "", "")]
+    for item in result.confirmed:
+        mark = "→" if item is result.best else ""
+        rows.append((mark, item.label, *_costs(item), item.words, _reason(result, item)))
+    headings = ("", "sessions", "replay s", "of the time", "CPU s", "peak MiB", "held MiB")
+    return Table(
+        headings=(*headings, "changes", "verdict"),
+        rows=rows,
+        words=(1, 7, 8),
+        marked=0 if result.selected is None else 1 + result.selected,
+    )
+
+
+def _costs(item: Today | Confirmed) -> tuple[str, ...]:
+    ratio = "1" if isinstance(item, Today) else _ratio(item.ratio)
+    memory = (f"{item.peak_mib:.0f}", f"{item.held_mib:.0f}")
+    return (f"{item.seconds:.3g}", ratio, f"{item.cpu_s:.3g}", *memory)
+
+
+def _ratio(ratio: Interval) -> str:
+    return f"{ratio.value:.2f} ({interval(ratio)})"
 
 
 def sessions_table(result: ApplicationResult, *, has_calls: bool = False) -> Table:
@@ -240,12 +242,6 @@ def sessions_table(result: ApplicationResult, *, has_calls: bool = False) -> Tab
     return Table(headings=headings, rows=rows, words=words)
 
 
-def reasons_table(result: ApplicationResult) -> Table:
-    """Returns what each arrangement changes, and why it was chosen or was not."""
-    rows = [(item.label, item.words, _reason(result, item)) for item in result.confirmed]
-    return Table(headings=("arrangement", "changes", ""), rows=rows, words=(0, 1, 2))
-
-
 def _reason(result: ApplicationResult, item: Confirmed) -> str:
     if item is result.best:
         best = {
@@ -253,13 +249,13 @@ def _reason(result: ApplicationResult, item: Confirmed) -> str:
             "memory": "the one with the lowest peak of memory",
             "balanced": "the best product of time and peak of memory",
         }[result.prefer]
-        return f"chosen: {best} of those that are better than today's"
+        return f"chosen: {best} of those that are better than the application as it is"
     if item.choices is None:
         return "for comparison"
     if not result.limits.keeps(item):
         return "above a limit of memory"
     if item in improvements(result.today, result.confirmed, result.prefer, result.limits):
-        return f"better than today's; --prefer {result.prefer} decides for another one"
+        return f"better, but --prefer {result.prefer} decides for another one"
     today = result.today
     return (
         f"neither faster by more than the noise ({percent(today.noise_floor)}), nor leaner by more "
@@ -271,11 +267,8 @@ def view_command(comparison: CommandComparison) -> View:
     """Returns the view of a command as it is and tuned."""
     ratio = comparison.ratio
     rows = [
-        ("as it is", f"{comparison.today_s:.3g}", "1", "", f"{comparison.today_peak_mib:.0f}"),
-        (
-            *("tuned", f"{comparison.tuned_s:.3g}", f"{ratio.value:.2f}", interval(ratio)),
-            f"{comparison.tuned_peak_mib:.0f}",
-        ),
+        ("as it is", f"{comparison.today_s:.3g}", "1", f"{comparison.today_peak_mib:.0f}"),
+        ("tuned", f"{comparison.tuned_s:.3g}", _ratio(ratio), f"{comparison.tuned_peak_mib:.0f}"),
     ]
     better = "" if comparison.is_better else "It is not better by more than the noise. "
     if comparison.same_output is None:
@@ -287,7 +280,7 @@ def view_command(comparison: CommandComparison) -> View:
     else:
         output = "The command writes something else to stdout each time, as it is too."
     blocks: list[Block] = [
-        Table(headings=("command", "seconds", "of today", "interval", "peak MiB"), rows=rows),
+        Table(headings=("command", "seconds", "of the time", "peak MiB"), rows=rows),
         BLANK,
         *lines(f"{better}{comparison.rounds} runs of each in turns."),
         *lines(

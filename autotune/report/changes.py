@@ -1,54 +1,46 @@
 """What each change of the selected config brings; or what came nearest to a default that stays."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from autotune.deploy.config import Interval
 from autotune.report.text import interval
 from autotune.report.view import BLANK, Block, Line, Table, View, lines
-from autotune.results.leave_one_out import RUNNING, Part, Simplification
+from autotune.results.leave_one_out import ANSWERS, RUNNING, Part, Simplification
 from autotune.results.result import Member, StudyResult
-from autotune.results.score import SMALLEST_GAIN, is_gain, is_loss
+from autotune.results.score import is_gain, is_loss
 from autotune.search.finalists import EXACT_ERROR
-from autotune.search.objective import OBJECTIVES
+from autotune.search.objective import OBJECTIVES, SPEEDS
 
 HOW = (
-    "Each change was reverted alone and measured side by side with the winner; all of them were "
-    "measured beside the default. Brackets hold 95 % intervals."
+    "Each change was reverted and measured beside the winner, those of one row together; all of "
+    "them were measured beside the default. Brackets hold 95 % intervals."
 )
-"""How the numbers of :func:`changes` and :func:`reverted` were measured."""
+"""How the numbers of :func:`changes` were measured."""
+
+_DROPPED = "no clear effect, dropped"
 
 # Less saved memory than this is not worth a line.
 _CLEARLY_LEANER = 0.95
 _MAY_COST = 0.05
+_MEMORY = ("peak_memory_mib", "peak_device_memory_mib", "held_memory_mib")
 
 
 def view_why(result: StudyResult) -> View:
     """Returns what each change of the selected config brings, and what was dropped."""
-    simplification = _simplification(result)
-    if simplification is None:
-        words = _why_not(result)
-        return View(blocks=lines(*words), data=result.to_json())
-    blocks: list[Block] = [
-        Line(
-            f"{result.model.name}: what each change of trial {simplification.trial} brings.",
-            "title",
-        ),
-        BLANK,
-        changes(result) or Line("No change was dropped."),
-        BLANK,
-        Line("Each change reverted alone, and what the winner gains by it:"),
-        reverted(simplification.parts),
-        BLANK,
-        Line(HOW),
-    ]
+    table = None if _simplification(result) is None else changes(result)
+    if table is None:
+        return View(blocks=lines(*_why_not(result)), data=result.to_json())
+    title = f"{result.model.name}: what each change of trial {result.picked} brings."
+    blocks: list[Block] = [Line(title, "title"), BLANK, table, BLANK, Line(HOW)]
     return View(blocks=blocks, data=result.to_json())
 
 
-def changes(result: StudyResult, *, has_whole: bool = True) -> Table | None:
-    """Returns a row for each change of the selected config, and one for those that were dropped.
+def changes(result: StudyResult, *, is_short: bool = False) -> Table | None:
+    """Returns a row for each change that was reverted: its numbers, and what became of it.
 
-    `has_whole` adds one for all changes together.
+    Changes that were reverted together have one row, with their numbers together. A short table has
+    one row for all that were dropped, and none for all changes together.
 
     None where no change was reverted: the default was selected, another member was picked, or the
     study was interrupted.
@@ -56,29 +48,22 @@ def changes(result: StudyResult, *, has_whole: bool = True) -> Table | None:
     simplification = result.simplification
     if simplification is None or simplification.trial != result.picked or not simplification.kept:
         return None
-    rows = [(part.words, _brings(part)) for part in simplification.kept]
-    if has_whole and simplification.whole is not None and len(simplification.kept) > 1:
-        rows.append(("together", _brings(simplification.whole)))
-    if simplification.dropped:
+    parts = simplification.kept if is_short else simplification.parts
+    rows = [(part.words, *_numbers(part), _verdict(part, result)) for part in parts]
+    if is_short and simplification.dropped:
         words = ", ".join(part.words for part in simplification.dropped)
-        rows.append((words, "no effect, dropped"))
-    return Table(headings=("change", "what it brings"), rows=rows, words=(0, 1))
+        rows.append((words, "", "", _DROPPED))
+    if not is_short and simplification.whole is not None:
+        rows.append(("together", *_numbers(simplification.whole), ""))
+    headings = ("change", "speed-up with it", "memory with it", "verdict")
+    return Table(headings=headings, rows=rows, words=(0, 3))
 
 
-def reverted(parts: Sequence[Part]) -> Table:
-    """Returns a row for each change that was reverted alone: what it brings, and the verdict."""
-    return Table(
-        headings=("change", "speed-up with it", "memory with it", "verdict"),
-        rows=[
-            (
-                part.words,
-                "" if part.speedup is None else _times(part.speedup),
-                "" if part.memory is None else f"{part.memory.value:.2f} ({interval(part.memory)})",
-                _reason(part) if part.kept else "dropped",
-            )
-            for part in parts
-        ],
-        words=(0, 3),
+def _numbers(part: Part) -> tuple[str, str]:
+    """Returns what changes do to speed and memory, each with its interval."""
+    return (
+        "" if part.speedup is None else _times(part.speedup),
+        "" if part.memory is None else f"{part.memory.value:.2f} ({interval(part.memory)})",
     )
 
 
@@ -124,14 +109,37 @@ def memory_change(member: Member) -> float:
     return 1 / gain.value - 1 if is_other else 0.0
 
 
-def _brings(part: Part) -> str:
-    """Returns what changes do to latency and memory, or why they are there if they do nothing."""
-    effects = []
-    if part.speedup is not None and _is_clear(part.speedup):
-        effects.append(_times(part.speedup))
-    if part.memory is not None and _is_clear(part.memory):
-        effects.append(f"{part.memory.value:.2f} of the memory")
-    return ", ".join(effects) or _reason(part)
+def _verdict(part: Part, result: StudyResult) -> str:
+    """Returns what became of changes, beside their speed-up and memory."""
+    if not part.kept:
+        return _DROPPED
+    if not part.matters_for:
+        return _why_kept(part)
+    return ": ".join(filter(None, ["kept", ", ".join(_beyond_columns(part, result))]))
+
+
+def _beyond_columns(part: Part, result: StudyResult) -> Iterator[str]:
+    """Yields what is worse without changes, beside speed and memory."""
+    if RUNNING in part.matters_for:
+        yield f"without it the config fails ({part.failure})"
+    for name in part.matters_for:
+        if name == ANSWERS:
+            yield _answers_without(part, result.best.evidence.error)
+        elif name in OBJECTIVES and name not in (*SPEEDS, *_MEMORY):
+            yield f"worse {OBJECTIVES[name].word} without it"
+
+
+def _answers_without(part: Part, error: float) -> str:
+    """Returns how far off the answers are with changes and without; a metric may tell more."""
+    if part.error is None or part.error <= error:
+        return "a lower metric without it"
+    return f"error {error:.2g} instead of {part.error:.2g} without it"
+
+
+def _why_kept(part: Part) -> str:
+    """Returns why changes were kept that nothing speaks for."""
+    effect = "not measured alone" if part.speedup is None else "no clear effect"
+    return f"{effect}; kept, because a loss without it is not ruled out"
 
 
 def _simplification(result: StudyResult) -> Simplification | None:
@@ -177,18 +185,3 @@ def _beside(member: Member, baseline: Member) -> str:
 
 def _times(speedup: Interval) -> str:
     return f"{speedup.value:.2f}× ({interval(speedup)})"
-
-
-def _is_clear(factor: Interval) -> bool:
-    """Returns whether a factor is another one than 1, by more than the noise."""
-    return abs(factor.value - 1) >= SMALLEST_GAIN and not factor.low <= 1 <= factor.high
-
-
-def _reason(part: Part) -> str:
-    """Returns what a change that was kept is needed for."""
-    if RUNNING in part.matters_for:
-        return f"without it the config fails ({part.failure})"
-    if not part.matters_for:
-        return "no clear effect, kept"
-    words = [OBJECTIVES[name].word if name in OBJECTIVES else name for name in part.matters_for]
-    return f"needed for {' and '.join(words)}"

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from autotune.deploy.decoder import Decoder
 from autotune.inspection.findings import LOW, Finding, RemedyEffect
 from autotune.inspection.inspect import Inspection
-from autotune.inspection.profile import Elementwise
 from autotune.report.profile import headroom_sentence, peaks_sentence
 from autotune.report.text import interval, percent
 from autotune.report.view import BLANK, Block, Line, Tone, View, lines
@@ -13,7 +12,6 @@ from autotune.report.view import BLANK, Block, Line, Tone, View, lines
 _TONES: dict[str, Tone] = {"high": "bad", "medium": "warning", "low": "title"}
 _MOST_KINDS = 6
 _MOST_PAIRS = 6
-_MOST_PATTERNS = 5
 _LEAST_SHOWN_BYTES = 100 << 10
 _INDENT = " " * 8
 
@@ -75,8 +73,6 @@ def _facts(inspection: Inspection) -> Iterator[str]:
     if inspection.profile is not None:
         rows = inspection.profile.operators[:_MOST_KINDS]
         yield f"Time: {', '.join(f'{row.name} {percent(row.share)}' for row in rows)}."
-    if inspection.elementwise is not None and inspection.elementwise.patterns:
-        yield from _patterns(inspection.elementwise)
     yield _work(inspection)
     kinds = [(name, number) for name, number in model.operators.items() if name != "Constant"]
     named = ", ".join(f"{number} {name}" for name, number in kinds[:_MOST_KINDS])
@@ -97,17 +93,6 @@ def _facts(inspection: Inspection) -> Iterator[str]:
         yield f"Not known, because the optimised graph could not be read: {names}."
     if inspection.clear:
         yield f"Not found: {', '.join(inspection.clear)}."
-
-
-def _patterns(elementwise: Elementwise) -> Iterator[str]:
-    """Gives the patterns that take most time, and the rules of the pre-pass that change them."""
-    yield (
-        f"Elementwise operators and reductions: {percent(elementwise.share)} of the time. "
-        "What they are, and the rules of pre_pass=algebra that change them:"
-    )
-    for pattern in elementwise.patterns[:_MOST_PATTERNS]:
-        rules = ", ".join(pattern.rules) or "no rule"
-        yield f"  {percent(pattern.share)}, {pattern.times} times: {pattern.expression}; {rules}"
 
 
 def _fed_back(decoder: Decoder) -> Iterator[str]:

@@ -28,14 +28,13 @@ _ANSWERS = {
 }
 # A speed-up whose interval spans more than this factor tells little.
 _WIDE = 2.0
-_MOST_MEMBERS = 5
-_BRINGS = "What each change brings, beside the config without it:"
+_MOST_MEMBERS = 4
 
 
 def view_result(result: StudyResult) -> View:
     """Returns all of a result: the headline, the front, each change, and the conditions."""
     blocks: list[Block] = [
-        *_first_line(result),
+        *_first_lines(result),
         *_answer(result, result.members, is_short=False),
         *_about_numbers(result),
         *provider_remarks(result),
@@ -58,7 +57,7 @@ def view_ending(result: StudyResult, page: str) -> View:
         page: Name of the page that was written beside the result; empty where there is none.
     """
     folder = result.folder
-    blocks = [*_first_line(result), *answer_blocks(result)]
+    blocks = [*_first_lines(result), *answer_blocks(result)]
     blocks.append(_written(result, [*result.files, *filter(None, [page])]))
     if result.best is result.baseline:
         rest = f"autotune show {folder}; autotune inspect {result.model.name}"
@@ -92,7 +91,7 @@ def view_effects(result: StudyResult) -> View:
             "of all trials that also has the effects of pairs of values."
         ),
         BLANK,
-        effects(result),
+        _effects(result),
     ]
     if unclear:
         blocks += [BLANK, Line(f"No clear effect: {', '.join(unclear)}.")]
@@ -100,52 +99,76 @@ def view_effects(result: StudyResult) -> View:
 
 
 def headline(result: StudyResult) -> str:
-    """Returns the result in a sentence or two."""
-    best = result.best
-    if best is result.baseline:
-        return _default_stays(result)
-    others = [_change(result, o) for o in _further(result) if o.name not in RATES]
-    gains = ", ".join([_gain(result), _memory_gain(best), *others])
-    estimated = "" if result.complete else " by the estimate of the search"
-    busy = "" if best.evidence.undisturbed else ", on a busy machine"
-    sentences = [f"{result.model.name}: {gains}{estimated}{busy}."]
-    if busy:
-        sentences.append(
+    """Returns the result in a sentence."""
+    name, best = result.model.name, result.best
+    if best is not result.baseline:
+        others = [_change(result, o) for o in _further(result) if o.name not in RATES]
+        gains = ", ".join([_gain(result), _memory_gain(best), *others])
+        estimated = "" if result.complete else " by the estimate of the search"
+        busy = "" if best.evidence.undisturbed else ", on a busy machine"
+        return f"{name}: {gains}{estimated}{busy}."
+    if result.simplification is not None:  # the study selected another member
+        selected = result.simplification.trial
+        return f"{name}: you picked the default; the study selected trial {selected}."
+    keys = ("max_memory_mib", "max_held_memory_mib", "max_latency_ms", "max_p99_ms")
+    limited = any(result.limits.get(key) is not None for key in keys)
+    others_admitted = any(
+        m.admitted for m in (*result.members, *result.others) if m is not result.baseline
+    )
+    if 0 < result.trials - 1 <= sum(result.failed.values()):
+        reason = "no other configuration could be measured"
+    elif limited and not others_admitted:
+        reason = "no other configuration keeps the limits"
+    else:
+        reason = "no other configuration is better by more than the noise"
+    return f"{name}: the default stays, because {reason}."
+
+
+def qualifiers(result: StudyResult) -> Iterator[Line]:
+    """Yields what one has to know beside the headline at once."""
+    best, failed = result.best, sum(result.failed.values())
+    is_default = best is result.baseline
+    if is_default and 2 * failed >= result.trials:  # few of what the study was about were measured
+        reasons = "; ".join(f"{text} ({count})" for text, count in result.reasons.items())
+        yield Line(f"{failed} of {result.trials} trials failed: {reasons}.", "warning")
+    if is_default and not best.admitted and result.simplification is None:
+        yield Line(_broken_limit(result), "warning")
+    if not (is_default or best.evidence.undisturbed):
+        yield Line(
             "Other programs held the cores, which slows some configurations more than others, so "
             "this is not confirmed. When the machine is quiet, type "
-            f"`autotune compare {result.folder}`."
+            f"`autotune compare {result.folder}`.",
+            "warning",
         )
     if not result.complete:
-        sentences.append("No final comparison has confirmed this.")
-    if result.clients > 1:
-        sentences.append(
-            f"Tuned for {result.clients} clients: {served(best)}; "
-            f"the default: {served(result.baseline)}."
+        yield Line(
+            "No final comparison has confirmed this: numbers with a ~ are estimates of the search.",
+            "warning",
         )
-    return " ".join(sentences)
+    if result.clients > 1:
+        tuned = f"tuned: {served(best)}; " if not is_default else ""
+        default = served(result.baseline)
+        yield Line(f"With {result.clients} clients: {tuned}the default: {default}.")
+    for text in result.warnings:
+        yield Line(f"{text[0].upper()}{text[1:]}.", "warning")
 
 
-def effects(result: StudyResult, *, has_unclear: bool = False) -> Table:
-    """Returns a row for each value with a clear effect, or for all, the strongest first."""
+def _effects(result: StudyResult) -> Table:
+    """Returns a row for each value with a clear effect, the strongest first."""
     objectives = [OBJECTIVES[name] for name in result.objectives]
     rows = []
     for (name, value), own in _by_value(result).items():
-        if not (has_unclear or _is_clear(own)):
+        if not _is_clear(own):
             continue
         count = next(iter(own.values())).trials
-        factors = [_factor(own[o.name], has_unclear=has_unclear) for o in objectives]
+        factors = [_factor(own[o.name]) for o in objectives]
         rows.append((name, str(value), str(count), *factors))
     words = [objective.word for objective in objectives]
     return Table(headings=("parameter", "value", "trials", *words), rows=rows, words=(0, 1))
 
 
-def _first_line(result: StudyResult) -> list[Line]:
-    """Returns the headline, and what the inputs take from it."""
-    words = headline(result)
-    if result.error_data != "user" and result.best is not result.baseline:
-        words += " No real input was seen."
-    warnings = [Line(f"{text[0].upper()}{text[1:]}.", "warning") for text in result.warnings]
-    return [Line(words, "good"), *warnings, BLANK]
+def _first_lines(result: StudyResult) -> list[Line]:
+    return [Line(headline(result), "good"), *qualifiers(result), BLANK]
 
 
 def _answer(result: StudyResult, members: Sequence[Member], *, is_short: bool) -> list[Block]:
@@ -153,12 +176,8 @@ def _answer(result: StudyResult, members: Sequence[Member], *, is_short: bool) -
     blocks: list[Block] = [_front(result, members, is_short=is_short), BLANK]
     if sentences := nearest(result):
         blocks += [*map(Line, sentences), BLANK]
-    if (table := changes(result, has_whole=not is_short)) is not None:
-        rows = [(f"  {words}", effect) for words, effect in table.rows]
-        shown = Table(
-            headings=table.headings, rows=rows, words=(0, 1), is_cut=is_short, has_headings=False
-        )
-        blocks += [Line(_BRINGS), shown, BLANK]
+    if (table := changes(result, is_short=True)) is not None:
+        blocks += [table, BLANK]
     return blocks
 
 
@@ -181,32 +200,6 @@ def _gain(result: StudyResult) -> str:
     return f"slower than the default by up to {percent(loss)}" if loss else "as fast as the default"
 
 
-def _default_stays(result: StudyResult) -> str:
-    """Returns why the default itself is the result."""
-    if result.simplification is not None:  # the study selected another member
-        selected = result.simplification.trial
-        return f"{result.model.name}: the default, as picked; the study selected trial {selected}."
-    keys = ("max_memory_mib", "max_held_memory_mib", "max_latency_ms", "max_p99_ms")
-    limited = any(result.limits.get(key) is not None for key in keys)
-    others = [m for m in (*result.members, *result.others) if m is not result.baseline]
-    failed = sum(result.failed.values())
-    if failed and failed >= result.trials - 1:
-        reason = "no other configuration could be measured"
-    elif limited and not any(m.admitted for m in others):
-        reason = "no other configuration keeps the limits"
-    else:
-        reason = "no other configuration is better by more than the noise"
-    sentences = [f"the default stays, because {reason}."]
-    if 2 * failed >= result.trials:  # what was measured is not what the study was about
-        reasons = (f"{text} ({count})" for text, count in result.reasons.items())
-        sentences.insert(0, f"{failed} of {result.trials} trials failed: {'; '.join(reasons)};")
-    if not result.best.admitted:
-        sentences.append(_broken_limit(result))
-    if result.clients > 1:
-        sentences.append(f"With {result.clients} clients: {served(result.baseline)}.")
-    return f"{result.model.name}: {' '.join(sentences)}"
-
-
 def _broken_limit(result: StudyResult) -> str:
     """Returns what it means that the default breaks a limit."""
     max_p99_ms = result.limits.get("max_p99_ms")
@@ -214,8 +207,8 @@ def _broken_limit(result: StudyResult) -> str:
         return "The default itself breaks the limits."
     if result.best.evidence.p99_ms is None:
         return (
-            "Its 99th percentile is not known, because too few of its runs were undisturbed; the "
-            "same command measures it again on a quieter machine."
+            "The 99th percentile of the default is not known, because too few of its runs were "
+            "undisturbed; the same command measures it again on a quieter machine."
         )
     return (
         "The default itself breaks the limits. Nothing that was measured serves "
@@ -272,7 +265,7 @@ def _front(result: StudyResult, members: Sequence[Member], *, is_short: bool) ->
             about + memory(evidence.peak_memory_mib, peak_interval),
             *(f"{about}{member.evidence.values[objective.name]:.4g}" for objective in further),
             f"{evidence.error:.1g}",
-            _description(member),
+            _description(result, member),
         ]
 
     rate = "samples/s" if result.best.evidence.tokens_per_s is None else "tokens/s"
@@ -289,15 +282,24 @@ def _front(result: StudyResult, members: Sequence[Member], *, is_short: bool) ->
     rows = list(map(cells, members))
     picked = next((n for n, member in enumerate(members) if member.trial == result.picked), None)
     words = (len(headings) - 1,)
-    return Table(headings=headings, rows=rows, words=words, marked=picked, is_cut=is_short)
+    return Table(headings=headings, rows=rows, words=words, marked=picked)
 
 
-def _description(member: Member) -> str:
+def _description(result: StudyResult, member: Member) -> str:
     """Returns what a member changes, and what is wrong with it."""
-    warnings = [] if member.admitted else ["breaks the limits"]
+    wrong = drawbacks(result, member)
+    return f"{member.words} ({', '.join(wrong)})" if wrong else member.words
+
+
+def drawbacks(result: StudyResult, member: Member) -> list[str]:
+    """Returns what is wrong with a member, a phrase each."""
+    found = []
+    if not member.admitted:
+        is_unknown = result.limits.get("max_p99_ms") and member.evidence.p99_ms is None
+        found.append("its 99th percentile is unknown" if is_unknown else "breaks the limits")
     if not member.evidence.steady:
-        warnings.append("no steady state")
-    return f"{member.words} ({', '.join(warnings)})" if warnings else member.words
+        found.append("its latency never settled")
+    return found
 
 
 def _has_wide_intervals(result: StudyResult) -> bool:
@@ -358,17 +360,18 @@ def _held_sentence(result: StudyResult) -> str:
 def _answers_sentence(result: StudyResult) -> str:
     """Returns how right the answers are, in a sentence."""
     best, limit = result.best.evidence, result.limits["max_error"]
-    data = "your" if result.error_data == "user" else "generated"
+    is_real = result.error_data == "user"
+    data = "your inputs" if is_real else "generated inputs, not real ones (--data)"
     if best.tokens_per_s is not None:
         rise = f"perplexity {percent(best.error)} above the unoptimised model's"
-        text = "your text" if result.error_data == "user" else "text that it wrote itself"
+        text = "your text" if is_real else "text that it wrote itself"
         same = "" if best.agreement is None else f"; equal tokens {percent(best.agreement)}"
         return f"Answers: {rise} (limit {percent(limit or 0)}) on {text}{same}."
     words = f"Answers: error {best.error:.1g}"
     if best.worst_part:
         words += f" of {printable(best.worst_part)}"
     words += f" (limit {limit:g})" if limit else " (no limit: the metric decides)"
-    words += f" on {data} inputs"
+    words += f" on {data}"
     if best.agreement is not None:
         words += f"; top-1 agreement {percent(best.agreement)}"
     if best.metric is not None:
@@ -382,11 +385,7 @@ def _written(result: StudyResult, files: Sequence[str]) -> Line:
 
 def _about_numbers(result: StudyResult) -> Iterator[Line]:
     evidence = result.baseline.evidence
-    if not result.complete:
-        yield Line("There was no final comparison: numbers with a ~ are estimates of the search.")
-        return
-    if len(result.members) + len(result.others) == 1:
-        yield Line("No other configuration qualified for the final comparison.")
+    if not result.complete or len(result.members) + len(result.others) == 1:
         return
     yield Line(
         "The final comparison measured all of them side by side with the default in up to "
@@ -443,7 +442,7 @@ def _is_clear(effects: Mapping[str, Effect]) -> bool:
     return any(effect.is_known for effect in effects.values())
 
 
-def _factor(effect: Effect, *, has_unclear: bool) -> str:
-    if not (effect.is_known or has_unclear):
+def _factor(effect: Effect) -> str:
+    if not effect.is_known:
         return "·"
     return f"×{effect.factor.value:.2f} ({interval(effect.factor)})"

@@ -34,14 +34,12 @@ class Table:
     Attributes:
         words: Numbers of the columns that hold words; the others hold numbers.
         marked: Number of the row that the reader looks for; None where there is none.
-        is_cut: Whether a terminal cuts the words at its width, instead of folding them.
     """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: Sequence[int] = (0,)
     marked: int | None = None
-    is_cut: bool = False
     has_headings: bool = True
 
 

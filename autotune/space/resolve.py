@@ -11,9 +11,9 @@ from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import CPU_STATE, ProviderState, SearchedRuntime
 from autotune.facts.workload import Workload
-from autotune.graph.entries import OFF, OPERATOR_GROUPS
+from autotune.graph.entries import OPERATOR_GROUPS
 from autotune.graph.parameters import GRAPH_PARAMETERS, JOINED, PRECISIONS
-from autotune.space.needs import LARGEST_QUANTISED_BYTES, unmet_needs
+from autotune.space.needs import unmet_needs
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
 from autotune.space.providers import SearchedProviders
 from autotune.space.session import EVERY_OPTIMIZER, EXECUTION_PROVIDER
@@ -35,11 +35,6 @@ _WITHOUT_EFFECT: tuple[Condition, ...] = (
         "precision": ("int8_static",),
         "quantized_operators": _others("quantized_operators", "all"),
         "embeddings": ("float",),
-    },
-    # no product with an input in eight bits is left
-    {
-        "quantized_operators": ("conv",),
-        "smoothing": _others("smoothing", OFF),
     },
     # the last product has these bits with the others
     {"precision": ("int8_weight_only",), "last_product": ("int8",)},
@@ -262,11 +257,8 @@ def _thread_counts(values: Sequence[Value], cores: int, default: Value) -> tuple
 def _impossible(parameters: Sequence[Parameter], model: Model) -> Iterator[Condition]:
     """Gives the values that cannot be chosen together, or that change nothing together."""
     values = _values_of(parameters)
-    # the nodes of a model over 2 GiB cannot be ranked: none is kept in float
-    is_large = model.size_bytes > LARGEST_QUANTISED_BYTES
     for condition, most in _quantisable_nodes(model):
-        count = 1 if is_large else most
-        too_many = tuple(v for v in values.get("kept_in_float", ()) if v and int(v) >= count)
+        too_many = tuple(v for v in values.get("kept_in_float", ()) if v and int(v) >= most)
         if too_many and condition.keys() <= values.keys():
             yield {**condition, "kept_in_float": too_many}
     # a parameter that is fixed has no other value that would give the same file

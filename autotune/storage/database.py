@@ -5,10 +5,12 @@ A server may be away for a while: each call waits for it, with what the worker h
 
 import contextlib
 import functools
+import importlib
 import inspect
 import os
 import random
 import sqlite3
+import sys
 import threading
 import time
 import warnings
@@ -48,6 +50,7 @@ _CONNECTION = {
 _PATIENCE_S = 3600.0
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 8.0
+_GRPC_PORT = 13000
 
 Note = Callable[[str], None]
 """Called with a sentence for the user."""
@@ -88,9 +91,10 @@ class Place:
         kind = url.get_backend_name()
         if kind != "sqlite" and "@" in f"{url.host}{url.database}":
             raise RequestError("--storage: write @ in a password as %40")
-        if kind not in {"sqlite", "postgresql"}:
+        if kind not in {"sqlite", "postgresql", "grpc"}:
             raise RequestError(
-                f"--storage: studies are kept in sqlite or postgresql, not in {kind}"
+                "--storage: studies are kept in sqlite or postgresql, or behind Optuna's proxy "
+                f"(grpc://HOST:PORT), not in {kind}"
             )
         if kind == "postgresql":  # the one driver that is used, whatever the URL names
             url = url.set(drivername="postgresql+psycopg")
@@ -142,6 +146,12 @@ def quiet_optuna() -> Iterator[None]:
         optuna.logging.set_verbosity(level)
 
 
+def faults() -> tuple[type[Exception], ...]:
+    """Returns the kinds of error of a database or a server that is away."""
+    grpc: Any = sys.modules.get("grpc")
+    return FAULTS if grpc is None else (*FAULTS, grpc.RpcError)
+
+
 @contextlib.contextmanager
 def storage_faults(place: Place, watch: Watch | None = None) -> Iterator[None]:
     """Turns errors of the database or the disk into a :class:`StorageError`.
@@ -153,7 +163,10 @@ def storage_faults(place: Place, watch: Watch | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except (*FAULTS, sqlite3.Error, ConnectionError) as error:
+    except Exception as error:
+        # gRPC's kind of error is known once it is imported
+        if not isinstance(error, (*faults(), sqlite3.Error, ConnectionError)):
+            raise
         text = f"{error} {error.__cause__}"
         if watch is not None and "interrupted" in text:
             if not watch.has_stopped:  # it was a signal, whose exception SQLite drops
@@ -200,7 +213,7 @@ class Patience:
                 if not was_lost:
                     raise
                 result = True  # the reply to the first attempt was lost
-            except FAULTS:
+            except faults():
                 if self.clock.monotonic() - began_s >= _PATIENCE_S:
                     raise
                 if not was_lost:
@@ -214,8 +227,8 @@ class Patience:
             return result
 
 
-def _careful(patience: Patience | None) -> type[optuna.storages.RDBStorage]:
-    """Returns Optuna's storage with calls that Ctrl-C and SIGTERM do not cut through.
+def _careful(kind: type[Any], patience: Patience | None) -> type[Any]:
+    """Returns a kind of storage whose calls Ctrl-C and SIGTERM do not cut through.
 
     An interrupt in the middle of a transaction can leave it open, and then the next one waits for
     its lock: a minute for that of a file, without end for that of a server.
@@ -244,17 +257,18 @@ def _careful(patience: Patience | None) -> type[optuna.storages.RDBStorage]:
 
     methods = {
         name: careful(method)
-        for name, method in inspect.getmembers(optuna.storages.RDBStorage, inspect.isfunction)
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
         # static methods have no transactions
         if not name.startswith("__") and "self" in inspect.signature(method).parameters
     }
+    if "record_heartbeat" in methods:
 
-    def record_heartbeat(storage: Any, trial_id: int) -> None:
-        with contextlib.suppress(*FAULTS):  # the server is away; the next one may get through
-            optuna.storages.RDBStorage.record_heartbeat(storage, trial_id)
+        def record_heartbeat(storage: Any, trial_id: int) -> None:
+            with contextlib.suppress(*faults()):  # the server is away; the next one may get through
+                kind.record_heartbeat(storage, trial_id)
 
-    methods["record_heartbeat"] = record_heartbeat
-    return type("CarefulStorage", (optuna.storages.RDBStorage,), methods)
+        methods["record_heartbeat"] = record_heartbeat
+    return type(f"Careful{kind.__name__}", (kind,), methods)
 
 
 @contextlib.contextmanager
@@ -265,7 +279,7 @@ def open_storage(
     clock: Clock | None = None,
     heartbeat_s: int = _HEARTBEAT_S,
     grace_s: int = _GRACE_S,
-) -> Iterator[optuna.storages.RDBStorage]:
+) -> Iterator[optuna.storages.BaseStorage]:
     """Opens the storage, makes it if there is none, and closes its connections in the end.
 
     Args:
@@ -285,11 +299,14 @@ def open_storage(
         try:
             if watch is not None:
                 storage = _open_file(place, watch)
+            elif place.url.get_backend_name() == "grpc":
+                storage = _open_proxy(place, patience)
             else:
                 storage = _open_server(place, patience, heartbeat_s, grace_s)
         except ImportError:
+            extra = place.url.get_backend_name()
             raise MissingPackageError(
-                'a package for this storage is missing: pip install "ort-autotune[postgresql]"'
+                f'a package for this storage is missing: pip install "ort-autotune[{extra}]"'
             ) from None
         except RuntimeError:  # how Optuna reports another schema version; its text has the URL
             raise StudyError(
@@ -303,7 +320,23 @@ def open_storage(
         finally:
             with contextlib.suppress(SQLAlchemyError):
                 storage.remove_session()
-            storage.engine.dispose()
+            if isinstance(storage, optuna.storages.RDBStorage):
+                storage.engine.dispose()
+            else:
+                storage.close()
+
+
+def _open_proxy(place: Place, patience: Patience) -> Any:
+    """Opens what `optuna.storages.run_grpc_proxy_server` serves.
+
+    Workers behind it have no heartbeats: Optuna's proxy does not pass them on.
+    """
+    importlib.import_module("grpc")  # Optuna's class is imported without it, and fails later
+    proxy = _careful(optuna.storages.GrpcStorageProxy, patience)(
+        host=place.url.host or "localhost", port=place.url.port or _GRPC_PORT
+    )
+    proxy.wait_server_ready(timeout=_CONNECTION["connect_timeout"])
+    return proxy
 
 
 def _open_file(place: Place, watch: Watch) -> optuna.storages.RDBStorage:
@@ -314,7 +347,7 @@ def _open_file(place: Place, watch: Watch) -> optuna.storages.RDBStorage:
             "--storage: the URL of a file has no options; leave out '?' and the rest"
         )
     check_file(place.file, watch)
-    storage: optuna.storages.RDBStorage = _careful(None)(
+    storage: optuna.storages.RDBStorage = _careful(optuna.storages.RDBStorage, None)(
         place.text, engine_kwargs={"creator": functools.partial(watch.connect, place.file)}
     )
     sqlalchemy.event.listen(storage.engine, "before_cursor_execute", watch.begin)
@@ -325,7 +358,7 @@ def _open_server(
     place: Place, patience: Patience, heartbeat_s: int, grace_s: int
 ) -> optuna.storages.RDBStorage:
     """Opens a server's storage; workers that begin at once may make the same tables twice."""
-    careful = _careful(patience)
+    careful = _careful(optuna.storages.RDBStorage, patience)
     for pause_s in (0.2, 0.5, 1.0, None):
         try:
             storage: optuna.storages.RDBStorage = careful(

@@ -70,7 +70,7 @@ class World:
         self.study = studies[-1].study_name
 
     def _study(self, processor: str) -> None:
-        FakeWorld(cost).tune(
+        FakeWorld(cost, on_disk=True).tune(
             self.path,
             trials=TRIALS,
             space="session",

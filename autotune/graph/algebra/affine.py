@@ -8,14 +8,13 @@ smallest normal number, a rule does not apply. Where a product overflowed before
 the answer is finite now. NaN and infinity in the input reach the same outputs: no factor is zero.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import onnx
 
 from autotune.facts.graphs import operator_of
-from autotune.graph.algebra.expressions import rounds, with_number
+from autotune.graph.algebra.expressions import rounds
 from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Array, Scope, attribute
 from autotune.graph.algebra.weights import (
@@ -25,17 +24,8 @@ from autotune.graph.algebra.weights import (
     input_shifted,
     output_scaled,
     output_shifted,
-    rounded,
     weighted,
 )
-
-# A number that multiplies their input multiplies their output.
-_LINEAR = frozenset(
-    "Reshape Transpose Squeeze Unsqueeze Flatten Identity Slice Expand Tile Neg DepthToSpace "
-    "SpaceToDepth GlobalAveragePool AveragePool ReduceMean ReduceSum".split()
-)
-# The same for positive numbers alone.
-_MONOTONE = frozenset("Relu LeakyRelu MaxPool GlobalMaxPool ReduceMax ReduceMin Abs".split())
 
 
 class Affine(NamedTuple):
@@ -198,152 +188,8 @@ def _with_input(item: Weighted, form: Affine, rank: int | None) -> Weighted | No
     return None if weight is None else item._replace(weight=weight)
 
 
-def number_up(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Puts a number that multiplies a tensor into the products and constants that make the tensor.
-
-    Reshape, Transpose, Concat, means and the like, and sums, commute with the number; Relu,
-    LeakyRelu and maxima do if it is positive. So ``s relu(W x + b)`` is ``relu((s W) x + (s b))``,
-    and the number of a sum goes into each summand. Nothing else takes the values on the way.
-    """
-    factor = _factor(scope, node)
-    if factor is None or not scope.is_private(factor.tensor) or _is_attention(scope, node):
-        return False
-    changes = _sources(scope, factor.tensor, factor.number)
-    if changes is None or not scope.bypass(node, factor.tensor):
-        return False
-    for change in changes:
-        change()
-    return True
-
-
-def number_down(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Puts a number that multiplies a tensor into the products that alone take the tensor.
-
-    They may take it through the same operators as in `number_up`, but for sums.
-    """
-    factor = _factor(scope, node)
-    if factor is None:
-        return False
-    changes = _sinks(scope, node.output[0], factor.number)
-    if changes is None or not scope.bypass(node, factor.tensor):
-        return False
-    for change in changes:
-        change()
-    return True
-
-
-class _Factor(NamedTuple):
-    tensor: str
-    number: float
-
-
-def _factor(scope: Scope, node: onnx.NodeProto) -> _Factor | None:
-    """Returns the tensor that a node multiplies by a number other than zero."""
-    parts = with_number(scope, node)
-    if parts is None or not parts[1] or not np.isfinite(parts[1]):
-        return None
-    tensor, number, place = parts
-    if operator_of(node) == "Div" and place == 0:
-        return None
-    return _Factor(tensor, number if operator_of(node) == "Mul" else 1 / number)
-
-
-def _is_attention(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Returns whether a product of two activations takes the number: ONNX Runtime fuses that."""
-    return any(
-        operator_of(item) == "MatMul" and all(scope.array(name) is None for name in item.input)
-        for item in scope.consumers(node.output[0])
-    )
-
-
-_Changes = list[Callable[[], None]]
-
-
-def _sources(scope: Scope, name: str, number: float, depth: int = 16) -> _Changes | None:
-    """Returns what makes a tensor `number` times as large, or None."""
-    node = scope.producer(name)
-    if node is None or not depth or not scope.is_private(name) or name in scope.settled:
-        return None
-    item = weighted(scope, node)
-    if item is not None:
-        arrays = output_scaled(item, np.array([number]))
-        if arrays is None:
-            return None
-        new = item._replace(weight=arrays[0], bias=arrays[1] if len(arrays) > 1 else None)
-        return [lambda: _write(scope, new)]
-    if _passes(node, number):
-        return _sources(scope, node.input[0], number, depth - 1)
-    if operator_of(node) not in ("Add", "Sub", "Concat"):
-        return None
-    changes: _Changes = []
-    constants = [i for i, tensor in enumerate(node.input) if scope.array(tensor) is not None]
-    if len(constants) == len(node.input):
-        return None
-    for i, tensor in enumerate(node.input):
-        own = (
-            _scaled_constant(scope, node, i, number)
-            if i in constants
-            else _sources(scope, tensor, number, depth - 1)
-        )
-        if own is None:
-            return None
-        changes += own
-    return changes
-
-
-def _scaled_constant(
-    scope: Scope, node: onnx.NodeProto, place: int, number: float
-) -> _Changes | None:
-    values = scope.floats(node.input[place])
-    if values is None or rounds(values) or not scope.is_changeable(node.input[place]):
-        return None
-    scaled = rounded(values.astype(np.float64) * number, values, values)
-    if scaled is None:
-        return None
-    stem = f"{node.input[place]}/scaled"
-    return [lambda: scope.rewire(node, {place: scope.constant(scaled, stem)})]
-
-
-def _passes(node: onnx.NodeProto, number: float) -> bool:
-    """Returns whether a node's output is `number` times as large where its first input is."""
-    if sum(map(bool, node.output)) != 1:
-        return False
-    return operator_of(node) in _LINEAR or (operator_of(node) in _MONOTONE and number > 0)
-
-
-def _sinks(scope: Scope, name: str, number: float, depth: int = 16) -> _Changes | None:
-    """Returns what makes the consumers of a tensor take one that is not yet multiplied, or None."""
-    consumers = scope.consumers(name)
-    if not consumers or not depth or scope.is_visible(name):
-        return None
-    changes: _Changes = []
-    for node in consumers:
-        if node.input[0] != name or [*node.input].count(name) > 1:
-            return None
-        item = weighted(scope, node)
-        if item is not None:
-            weight = input_scaled(item, np.array([number]))
-            if weight is None:
-                return None
-            changes.append(_writer(scope, item._replace(weight=weight)))
-            continue
-        if node.output[0] in scope.settled or not _passes(node, number):
-            return None
-        own = _sinks(scope, node.output[0], number, depth - 1)
-        if own is None:
-            return None
-        changes += own
-    return changes
-
-
-def _writer(scope: Scope, item: Weighted) -> Callable[[], None]:
-    return lambda: _write(scope, item)
-
-
 RULES = (
     rule(into_producer, "Mul Div Add Sub Neg BatchNormalization"),
     rule(into_consumers, "Mul Div Add Sub Neg BatchNormalization"),
-    rule(number_up, "Mul Div"),
-    rule(number_down, "Mul Div"),
 )
 """The rules for constant factors and summands."""

@@ -2,8 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import onnx
@@ -16,7 +15,6 @@ from autotune.graph.algebra.rule import Rule
 from autotune.graph.algebra.rules import RULES
 from autotune.graph.algebra.scope import SMALL, Scope, TensorFacts
 from autotune.graph.algebra.structure import SHAPES
-from autotune.graph.model_file import save
 
 _OLDEST_OPSET = 7
 _OPEN_BRANCHES_OPSET = 11
@@ -27,29 +25,7 @@ _ACTIVATIONS = frozenset(
 )
 
 
-def run(source: Path, target: Path, *stages: Sequence[Rule]) -> None:
-    """Writes the model in the file `source`, with rules applied to it, to `target`.
-
-    Args:
-        source: The model.
-        target: Where to write.
-        stages: Sets of rules; each is applied until nothing changes, then the next one.
-    """
-    model = onnx.load(source)
-    for rules in stages:
-        simplify(model, rules)
-    save(model, target)
-
-
-OnChange = Callable[[str, str], None]
-"""Called for each change with the name of the rule, and the first output of the node."""
-
-
-def simplify(
-    model: onnx.ModelProto,
-    rules: Sequence[Rule] = RULES,
-    on_change: OnChange = lambda _rule, _tensor: None,
-) -> Counter[str]:
+def simplify(model: onnx.ModelProto) -> Counter[str]:
     """Applies the rules to a model until none of them changes anything.
 
     Every rule removes nodes, or puts a pattern into a form that no rule changes, so this ends.
@@ -57,8 +33,6 @@ def simplify(
 
     Args:
         model: The model with its weights in memory; changed in place.
-        rules: The rules, in the order in which they are applied.
-        on_change: Called for each change.
 
     Returns:
         How often each rule was applied, by its name.
@@ -69,12 +43,12 @@ def simplify(
     to_initializers(model)
     settled: set[str] = set()
     # a shape that is known makes others known that follow: this takes many rounds
-    for stage in (SHAPES, rules):
+    for stage in (SHAPES, RULES):
         while True:
             before = fired.total()
             # inner graphs first: writing the outer one copies its nodes
             for scope in reversed(_scopes(model, settled)):
-                _apply(scope, stage, fired, on_change)
+                _apply(scope, stage, fired)
                 scope.write()
             if fired.total() == before:
                 break
@@ -97,19 +71,17 @@ def _uses_runtime_domain(model: onnx.ModelProto) -> bool:
     return any(node.domain == RUNTIME_DOMAIN for node in all_nodes(model.graph))
 
 
-def _apply(scope: Scope, rules: Sequence[Rule], fired: Counter[str], on_change: OnChange) -> None:
+def _apply(scope: Scope, rules: Sequence[Rule], fired: Counter[str]) -> None:
     """Applies each rule to each node of one graph, from the last one to the first."""
     for rule in rules:
         for node in reversed(scope.nodes[:]):
-            tensor = node.output[0]
             if (
                 operator_of(node) in rule.operators
-                and tensor not in scope.settled
+                and node.output[0] not in scope.settled
                 and scope.has(node)
                 and rule.apply(scope, node)
             ):
                 fired[rule.name] += 1
-                on_change(rule.name, tensor)
 
 
 def _opset(model: onnx.ModelProto) -> int:

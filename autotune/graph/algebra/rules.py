@@ -4,7 +4,6 @@ from autotune.graph.algebra import (
     activations,
     affine,
     arithmetic,
-    attention,
     normalisation,
     shared_heads,
     structure,
@@ -20,9 +19,3 @@ RULES: tuple[Rule, ...] = (
     *arithmetic.RULES,
 )
 """The rules: what a rule puts together, the later ones take as one node."""
-
-WITH_ATTENTION: tuple[Rule, ...] = (*RULES, *attention.RULES)
-"""The rules of the pre-pass that also makes one operator of attention.
-
-They are applied when :data:`RULES` are done, because behind that operator no shape is known.
-"""

@@ -55,9 +55,6 @@ class Scope:
         outer: The graph around this one; None for the main graph.
         settled: Outputs of nodes that no rule changes any more, because a runtime knows the pattern
             that they are in.
-
-    Attributes:
-        seen: Nodes by what they compute, for the rule that looks for repeated ones.
     """
 
     def __init__(
@@ -73,7 +70,6 @@ class Scope:
         self.opset = opset
         self.facts = facts
         self.settled = settled
-        self.seen: dict[Any, onnx.NodeProto] = {}
         # the nodes in the place of each node of the graph, so that a change touches one place
         self._places: list[list[onnx.NodeProto]] = [[node] for node in graph.node]
         self._place_of = {id(place[0]): i for i, place in enumerate(self._places)}

@@ -1,4 +1,4 @@
-"""Nodes that change nothing, undo each other, or compute the same each time or twice."""
+"""Nodes that change nothing, or compute the same each time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,24 +17,6 @@ from autotune.graph.algebra.scope import READ_TYPES, SMALL, Array, Scope, attrib
 _COMPUTED = frozenset(
     "Add Cast Concat ConstantOfShape Div Equal Exp Expand Flatten Gather Mul Neg Pow Reciprocal "
     "Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
-)
-# Casts from the key to these types lose nothing.
-_WIDER: dict[int, set[int]] = {
-    onnx.TensorProto.FLOAT16: {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE},
-    onnx.TensorProto.FLOAT: {onnx.TensorProto.DOUBLE},
-    onnx.TensorProto.INT32: {onnx.TensorProto.INT64, onnx.TensorProto.DOUBLE},
-    onnx.TensorProto.BOOL: {
-        onnx.TensorProto.INT32,
-        onnx.TensorProto.INT64,
-        onnx.TensorProto.FLOAT,
-        onnx.TensorProto.FLOAT16,
-    },
-}
-
-# Cheap operators that exporters write once for each use.
-_REPEATED = (
-    "Add Cast Concat Div Exp Gather Mul Neg Pow ReduceMean Reshape Shape Slice Sqrt Squeeze Sub "
-    "Transpose Unsqueeze"
 )
 
 
@@ -149,50 +131,6 @@ def _is_identity(scope: Scope, node: onnx.NodeProto) -> bool:
     if parts is None or (kind in ("Sub", "Div") and parts[2] == 0):
         return False
     return parts[1] == (0 if kind in ("Add", "Sub") else 1)
-
-
-def pair(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Makes two nodes one after another one node.
-
-    Two Transposes are one, or none. A Reshape, Squeeze, Unsqueeze or Flatten changes nothing before
-    a Reshape that copies no size. A Cast to a wider type changes nothing before another one. A
-    Squeeze undoes an Unsqueeze of the same axes, and the other way round. No number changes.
-    """
-    first = scope.producer(node.input[0], *_PAIRS[operator_of(node)])
-    if first is None or (not scope.is_private(node.input[0]) and operator_of(node) != "Cast"):
-        return False
-    base = first.input[0]
-    if operator_of(node) == "Transpose":
-        inner, outer = attribute(first, "perm"), attribute(node, "perm")
-        if inner is None or outer is None:
-            return False
-        order = [inner[axis] for axis in outer]
-        scope.replace(node, scope.make("Transpose", [base], node.output[0], perm=order))
-        return True
-    if operator_of(node) == "Reshape":
-        sizes = scope.integers(node.input[1])
-        if sizes is None or 0 in sizes:
-            return False
-        scope.rewire(node, {0: base})
-        return True
-    if operator_of(node) == "Cast":
-        if attribute(first, "to") not in _WIDER.get(scope.kind(base), ()):
-            return False
-        scope.rewire(node, {0: base})
-        return True
-    axes, first_axes = axes_of(scope, node), axes_of(scope, first)
-    if not axes or axes != first_axes or min(axes) < 0:
-        return False
-    return scope.bypass(node, base)
-
-
-_PAIRS = {
-    "Transpose": ("Transpose",),
-    "Reshape": ("Reshape", "Squeeze", "Unsqueeze", "Flatten"),
-    "Cast": ("Cast",),
-    "Squeeze": ("Unsqueeze",),
-    "Unsqueeze": ("Squeeze",),
-}
 
 
 def axes_of(scope: Scope, node: onnx.NodeProto) -> list[int] | None:
@@ -382,61 +320,6 @@ def _size(scope: Scope, tensor: str, place: int) -> _OneSize:
     return _OneSize(tensor, place, sizes[place] if place < len(sizes) else None)
 
 
-def padded(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Puts a Pad with zeros, or what is left of one, into the pads of the convolution after it.
-
-    A convolution pads with zeros itself, so both compute the same sums.
-    """
-    pad = scope.producer(node.input[0], "Pad")
-    if pad is None or not scope.is_private(node.input[0]):
-        return False
-    if attribute(pad, "mode", b"constant") != b"constant":
-        return False
-    pads = attribute(pad, "pads")
-    value = attribute(pad, "value", 0.0)
-    if scope.opset >= 11:
-        pads = scope.integers(pad.input[1])
-        given = pad.input[2] if len(pad.input) > 2 else ""
-        value = scope.number(given, beside=pad.input[0]) if given else 0.0
-        if len(pad.input) > 3 and pad.input[3]:
-            return False
-    automatic = attribute(node, "auto_pad", b"NOTSET")
-    if pads is None or value != 0 or automatic not in (b"NOTSET", b"VALID"):
-        return False
-    rank = len(pads) // 2
-    begins, ends = pads[2:rank], pads[rank + 2 :]
-    outer = [*pads[:2], *pads[rank : rank + 2]]
-    if rank < 3 or any(outer) or min(*begins, *ends) < 0:
-        return False
-    own = attribute(node, "pads", [0] * 2 * (rank - 2))
-    changed = onnx.NodeProto()
-    changed.CopyFrom(node)
-    del changed.attribute[:]
-    kept = [item for item in node.attribute if item.name not in ("pads", "auto_pad")]
-    sums = [x + y for x, y in zip(own, [*begins, *ends], strict=True)]
-    changed.attribute.extend([*kept, helper.make_attribute("pads", sums)])
-    changed.input[0] = pad.input[0]
-    scope.replace(node, changed)
-    return True
-
-
-def duplicate(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Lets the consumers of a later node take the output of this one, which computes the same."""
-    if len(node.output) != 1:
-        return False
-    key = _key(node)
-    later = scope.seen.get(key)
-    scope.seen[key] = node  # rules go through the nodes from the last one to the first
-    if later is None or later is node or not scope.has(later) or _key(later) != key:
-        return False
-    return not scope.is_visible(later.output[0]) and scope.bypass(later, node.output[0])
-
-
-def _key(node: onnx.NodeProto) -> tuple[Any, ...]:
-    attributes = sorted(item.SerializeToString(deterministic=True) for item in node.attribute)
-    return operator_of(node), tuple(node.input), tuple(attributes)
-
-
 RULES = (
     rule(known_shape, "Shape Gather Slice"),
     rule(copied_sizes, "Reshape"),
@@ -447,9 +330,6 @@ RULES = (
         "Identity Dropout Cast Transpose Concat Sum Max Min Add Sub Mul Div Reshape Expand Slice "
         "Pad",
     ),
-    rule(pair, " ".join(_PAIRS)),
-    rule(padded, "Conv"),
-    rule(duplicate, _REPEATED),
 )
 """The rules for the structure of a graph."""
 

@@ -7,38 +7,14 @@ from secrets import token_urlsafe
 from autotune import __version__
 from autotune.applications.joint import choices_in_words
 from autotune.applications.result import ApplicationResult, SearchedPoint, SessionResult
-from autotune.errors import StudyError
 from autotune.process.durable import replacing
-from autotune.report.application import comparison_table, outcome, reasons_table, sessions_table
-from autotune.report.page.figure import (
-    DIAMOND,
-    FARTHEST,
-    FILLED,
-    HOLLOW,
-    STAR,
-    Figure,
-    Plot,
-    axis,
-    bars,
-    dots,
-    plot,
-    wrapped,
-)
+from autotune.report.application import comparison_table, outcome, sessions_table
+from autotune.report.page.figure import FARTHEST, Figure, Point, Scale, Series, Stroke
 from autotune.report.page.sections import Section
-from autotune.report.page.writing import check_packages, environment_of
-from autotune.report.text import interval, latency, percent
+from autotune.report.page.writing import environment_of
+from autotune.report.text import latency, percent
 from autotune.report.view import Table, lines
-from autotune.results.result import StudyResult
 from autotune.results.writing import PAGE
-
-_HEIGHT_PX = 420
-_LOOKS: dict[str, Plot] = {
-    "search": HOLLOW,
-    "front of the search": {"symbol": "circle", "size": 8, "color": "@faint"},
-    "final comparison": FILLED,
-    "today": DIAMOND,
-    "chosen": STAR,
-}
 
 
 def write_application_report(folder: Path) -> Path:
@@ -46,10 +22,8 @@ def write_application_report(folder: Path) -> Path:
 
     Raises:
         StudyError: the folder holds no result of an application.
-        MissingPackageError: the packages of the extra ``report`` are not installed.
         OSError: the file cannot be written.
     """
-    check_packages()
     text = render_application(ApplicationResult.read(folder))
     with replacing(folder / PAGE) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -58,56 +32,46 @@ def write_application_report(folder: Path) -> Path:
 
 def render_application(result: ApplicationResult) -> str:
     """Returns the page as HTML."""
-    from plotly.offline import get_plotlyjs
-
-    environment = environment_of()
-    sections = list(_sections(result))
-    figures = {s.figure.name: s.figure.plot for s in sections if s.figure is not None}
-    return environment.get_template("application.html").render(
-        data={"figures": figures, "trials": {}, "selected": None},
-        headline=outcome(result),
-        name=Path(result.folder).name,
-        nonce=token_urlsafe(16),
-        plotly=environment.filters["literal"](get_plotlyjs()),
-        result=result,
-        sections=sections,
-        version=__version__,
+    return (
+        environment_of()
+        .get_template("application.html")
+        .render(
+            data={"trials": {}, "selected": None},
+            headline=outcome(result),
+            name=Path(result.folder).name,
+            nonce=token_urlsafe(16),
+            result=result,
+            sections=list(_sections(result)),
+            version=__version__,
+        )
     )
 
 
 def _sections(result: ApplicationResult) -> Iterator[Section]:
     yield Section(
         name="comparison",
-        title="Today against tuned",
-        note="Each arrangement of all sessions replayed the recorded calls in turns with the "
-        "sessions as the application opens them today, in five rounds of fresh processes. The "
-        "interval is that of its time over today's, with 95 %. Memory is what all sessions add "
-        "to the process: at most, and at the end.",
-        blocks=[comparison_table(result), reasons_table(result)],
+        title="The application as it is, and tuned",
+        note="Each configuration of all sessions replayed the recorded calls in turns with the "
+        "application as it is, in five rounds of fresh processes. Brackets hold 95 % intervals. "
+        "Memory is what all sessions add to the process: at most, and at the end.",
+        blocks=[comparison_table(result)],
     )
     yield Section(
         name="sessions",
         title="Sessions",
-        note="What the application runs, and what is opened in its place.",
+        note="What the application runs, and what is opened in its place. The study of each model "
+        f"alone is in {result.folder}/studies; `autotune report` shows it in full.",
         blocks=[sessions_table(result, has_calls=True)],
         summary="Shapes of the inputs",
         folded=_shapes_table(result.sessions),
     )
-    if studies := _studies_table(result.sessions):
-        yield Section(
-            name="studies",
-            title="Each model alone",
-            note="The study of each model for itself, on its recorded inputs, against ONNX "
-            "Runtime's defaults. The command autotune report shows the folder of a study in full.",
-            blocks=[studies],
-        )
     front = _front_figure(result)
     yield Section(
         name=front.name,
         title=front.title,
         note=front.caption,
         figure=front,
-        summary=f"All {len(result.searched)} arrangements that the search measured",
+        summary=f"All {len(result.searched)} configurations that the search measured",
         folded=_searched_table(result),
     )
     yield Section(
@@ -135,32 +99,6 @@ def _shapes_table(sessions: Sequence[SessionResult]) -> Table:
     return Table(headings=headings, rows=rows, words=(0, 1))
 
 
-def _studies_table(sessions: Sequence[SessionResult]) -> Table | None:
-    rows = []
-    for session in sessions:
-        if not session.study:
-            continue
-        try:
-            study = StudyResult.read(Path(session.study))
-        except StudyError:  # it may have been removed since
-            continue
-        best = study.best
-        gain = best.evidence.gains.get("latency_ms")
-        rows.append(
-            (
-                *(session.name, best.words, str(study.trials)),
-                f"{gain.value:.2f} ({interval(gain)})" if gain is not None else "",
-                f"{best.evidence.peak_memory_mib:.0f}",
-                f"{study.baseline.evidence.peak_memory_mib:.0f}",
-                session.study,
-            )
-        )
-    if not rows:
-        return None
-    headings = ("session", "best", "trials", "speed-up", "peak MiB", "default", "study")
-    return Table(headings=headings, rows=rows, words=(0, 1, 6))
-
-
 def _searched_table(result: ApplicationResult) -> Table:
     front = result.front
     names = [session.name for session in result.sessions]
@@ -171,63 +109,71 @@ def _searched_table(result: ApplicationResult) -> Table:
             rows.append((words, "failed", "", "", point.failure))
         else:
             _, peak_mib, held_mib = point.costs
-            mark = "on the front" if point in front else ""
+            mark = "on the Pareto front" if point in front else ""
             rows.append((words, f"{point.ratio:.2f}", f"{peak_mib:.0f}", f"{held_mib:.0f}", mark))
-    headings = ("arrangement", "of today's time", "peak MiB", "held MiB", "")
+    headings = ("configuration", "of the time", "peak MiB", "held MiB", "")
     return Table(headings=headings, rows=rows, words=(0, 4))
 
 
 def _front_figure(result: ApplicationResult) -> Figure:
-    front = result.front
-    searched = [point for point in result.searched if point.ratio is not None]
+    front, best = result.front, result.best
     names = [session.name for session in result.sessions]
-    best = result.best
+    near = [point for point in result.searched if 0 < (point.ratio or 0.0) <= FARTHEST]
 
-    def of_points(name: str, points: Sequence[SearchedPoint]) -> Plot:
-        texts = [wrapped(choices_in_words(point.choices, names)) for point in points]
-        return _dots(name, [(p.ratio or 0.0, p.peak_mib or 0.0) for p in points], texts)
+    def of_points(name: str, look: str, points: Sequence[SearchedPoint]) -> Series:
+        marks = [
+            _mark(choices_in_words(p.choices, names), p.ratio or 0.0, p.peak_mib or 0.0)
+            for p in points
+        ]
+        return Series(name=name, look=look, shape="small", marks=marks)
 
-    confirmed = _dots(
-        "final comparison",
-        [(item.ratio.value, item.peak_mib) for item in result.confirmed],
-        [wrapped(f"{item.label}: {item.words}") for item in result.confirmed],
-    )
-    ratios = [item.ratio for item in result.confirmed]
-    confirmed["error_x"] = bars(
-        [ratio.value - ratio.low for ratio in ratios],
-        [ratio.high - ratio.value for ratio in ratios],
-    )
-    traces = [
-        of_points("search", [point for point in searched if point not in front]),
-        of_points("front of the search", front),
-        confirmed,
-        _dots("today", [(1.0, result.today.peak_mib)], ["today"]),
-        _dots("chosen", [] if best is None else [(best.ratio.value, best.peak_mib)], ["chosen"]),
+    series = [
+        of_points("search", "faint hollow", [point for point in near if point not in front]),
+        of_points("Pareto front of the search", "muted", [p for p in near if p in front]),
+        Series(
+            name="final comparison",
+            look="accent",
+            marks=[
+                _mark(f"{item.label}: {item.words}", item.ratio.value, item.peak_mib)
+                for item in result.confirmed
+                if item is not best
+            ],
+            strokes=[
+                Stroke(item.ratio.low, item.peak_mib, item.ratio.high, item.peak_mib)
+                for item in result.confirmed
+            ],
+        ),
+        Series(
+            name="as it is",
+            look="bad",
+            shape="diamond",
+            marks=[_mark("as it is", 1.0, result.today.peak_mib)],
+        ),
     ]
-    ends = [1.0, *(p.ratio for p in searched if p.ratio)]
-    ends += [end for ratio in ratios for end in (ratio.low, ratio.high)]
-    slowest = max(end for end in ends if end <= FARTHEST)
+    if best is not None:
+        marks = [_mark(f"{best.label}: {best.words}", best.ratio.value, best.peak_mib)]
+        series.append(Series(name="chosen", look="good", shape="star", marks=marks))
+    marks = [mark for each in series for mark in each.marks]
+    ends = [end for each in series for stroke in each.strokes for end in (stroke.x1, stroke.x2)]
     return Figure(
         name="together",
         title="All sessions together",
         caption="Lower left is better. Filled blue points are confirmed in fresh processes, with "
         "their 95 % intervals; the others are estimates of the search, of which the best are "
-        "likely to be too good. The front is that of time, peak and held memory.",
-        plot=plot(
-            [trace for trace in traces if trace["x"]],
-            xaxis=axis("time of a replay, of today's", range=[min(ends) - 0.03, slowest + 0.03]),
-            yaxis=axis("peak memory of all sessions, MiB", rangemode="tozero"),
+        "likely to be too good. The Pareto front is what no other point is ahead of in time, peak "
+        "and held memory.",
+        x=Scale.of(
+            "time of a replay, over that of the application as it is", [m.x for m in marks] + ends
         ),
-        height_px=_HEIGHT_PX,
+        y=Scale.of("peak memory of all sessions, MiB", [mark.y for mark in marks], low=0.0),
+        series=series,
+        height_px=400,
     )
 
 
-def _dots(name: str, points: Sequence[tuple[float, float]], texts: Sequence[str]) -> Plot:
-    return {
-        **dots(name, [x for x, _ in points], [y for _, y in points], _LOOKS[name]),
-        "text": list(texts),
-        "hovertemplate": "%{text}<br>%{x:.2f} of today's time · %{y:.0f} MiB<extra></extra>",
-    }
+def _mark(words: str, ratio: float, mib: float) -> Point:
+    text = f"{words}\n{ratio:.2f} of the time, {mib:.0f} MiB"
+    return Point(x=ratio, y=mib, text=text)
 
 
 def _untried(result: ApplicationResult) -> Iterator[str]:
@@ -235,7 +181,7 @@ def _untried(result: ApplicationResult) -> Iterator[str]:
     if result.point_count:
         yield (
             f"The joint search measured {len(result.searched)} of {result.point_count:,} "
-            "arrangements: the best that it found need not be the best that there is."
+            "configurations: the best that it found need not be the best that there is."
         )
     for session in result.sessions:
         if session.reason:

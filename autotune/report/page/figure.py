@@ -1,36 +1,123 @@
-"""A figure of the page: what Plotly draws, in colours that the page gives.
+"""A figure of the page: marks and lines in the units of its axes, which a template draws as SVG.
 
-Colours are names such as ``@accent``. The page puts the colours of its light or dark look in their
-place: see ``page.js``.
+An SVG is as wide as the page lets it be. Places in it are per cent, so that marks and words keep
+their size on a phone and on paper; colours are those of the style sheet.
 """
 
-import textwrap
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import Any
+from itertools import pairwise
 
-from autotune.report.text import without_controls
-
-Plot = dict[str, Any]
-"""Traces and layout as Plotly.js takes them: keys ``data`` and ``layout``."""
-
-# What is that many times worse than the default would press all others into a corner. It lies
-# outside of the axes; a double-click shows it.
+# What is that many times worse than the default would press all others into a corner.
 FARTHEST = 1.6
 
-HOLLOW: Plot = {"symbol": "circle-open", "size": 7, "color": "@faint", "line": {"width": 1.4}}
-FILLED: Plot = {"symbol": "circle", "size": 11, "color": "@accent"}
-DIAMOND: Plot = {"symbol": "diamond", "size": 13, "color": "@bad"}
-STAR: Plot = {
-    "symbol": "star",
-    "size": 18,
-    "color": "@good",
-    "line": {"width": 1, "color": "@card"},
-}
+_MARGIN = 0.06
+_STEPS = (1, 2, 5, 10)
+_MOST_STEPS = 6
 
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-_WRAP = 46
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """An axis.
+
+    Attributes:
+        low: The value at its left or lower end; larger than `high` where it runs down.
+        ticks: The values that it names.
+    """
+
+    title: str
+    low: float
+    high: float
+    ticks: Sequence[float] = ()
+    is_log: bool = False
+
+    @classmethod
+    def of(cls, title: str, values: Iterable[float], **changes: float) -> "Scale":
+        """Returns an axis with round ticks that holds all values, with a margin.
+
+        Args:
+            changes: `low` or `high`, where the values do not decide it.
+        """
+        known = list(values)
+        space = _MARGIN * ((max(known) - min(known)) or abs(max(known)) or 1.0)
+        low = changes.get("low", min(known) - space)
+        high = changes.get("high", max(known) + space)
+        return cls(title=title, low=low, high=high, ticks=_ticks(low, high))
+
+    def holds(self, value: float) -> bool:
+        """Returns whether a value lies on the axis."""
+        return min(self.low, self.high) <= value <= max(self.low, self.high)
+
+    def place(self, value: float) -> float:
+        """Returns where a value lies, in per cent from the low end; at an end if it is beyond."""
+        scale = math.log if self.is_log else float
+        inside = min(max(value, min(self.low, self.high)), max(self.low, self.high))
+        return 100 * (scale(inside) - scale(self.low)) / (scale(self.high) - scale(self.low))
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Returns at most seven round values between two values."""
+    rough = (high - low) / _MOST_STEPS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in _STEPS if factor * power >= rough)
+    return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A point of a figure.
+
+    Attributes:
+        text: What the pointer shows.
+        trial: The trial that a click selects; None for none.
+    """
+
+    x: float
+    y: float
+    text: str
+    trial: int | None = None
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """A straight line of a figure, or a bar.
+
+    Attributes:
+        text: What the pointer shows; empty for nothing.
+    """
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Marks and strokes that look alike.
+
+    Attributes:
+        name: Its name in the legend; empty for none.
+        look: Classes of the style sheet: a colour, and what else it is.
+        shape: The shape of its marks, one of those in ``shapes.html``.
+    """
+
+    name: str
+    look: str
+    shape: str = "dot"
+    marks: Sequence[Point] = ()
+    strokes: Sequence[Stroke] = ()
+
+
+@dataclass(frozen=True)
+class Label:
+    """Words that begin at a point of a figure."""
+
+    x: float
+    y: float
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,90 +125,22 @@ class Figure:
     """A figure of the page.
 
     Attributes:
-        name: Its name in the page, and of the file that it is exported to.
+        name: Its name in the page.
     """
 
     name: str
     title: str
     caption: str
-    plot: Plot
-    height_px: int
+    x: Scale
+    y: Scale
+    series: Sequence[Series]
+    labels: Sequence[Label] = ()
+    height_px: int = 340
 
 
-def plot(traces: Sequence[Plot], **layout: Any) -> Plot:
-    """Returns traces with the layout that all figures have in common, and `layout` besides."""
-    common: Plot = {
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": _FONT, "size": 13, "color": "@text"},
-        "margin": {"l": 56, "r": 16, "t": 8, "b": 44},
-        "hovermode": "closest",
-        "hoverlabel": {
-            "bgcolor": "@card",
-            "bordercolor": "@line",
-            "font": {"color": "@text", "size": 13},
-            "align": "left",
-        },
-        "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
-    }
-    return {"data": list(traces), "layout": common | layout}
-
-
-def axis(title: str, **more: Any) -> Plot:
-    """Returns an axis with this title; settings that are None are left at Plotly's default."""
-    common: Plot = {
-        "title": {"text": markup(title), "font": {"size": 13, "color": "@muted"}, "standoff": 8},
-        "gridcolor": "@line",
-        "zerolinecolor": "@line",
-        "linecolor": "@line",
-        "tickfont": {"color": "@muted"},
-        "automargin": True,
-    }
-    return common | {key: value for key, value in more.items() if value is not None}
-
-
-def dots(name: str, x: Sequence[object], y: Sequence[object], look: str | Plot) -> Plot:
-    """Returns a trace of one point for each pair of `x` and `y`.
-
-    Args:
-        look: One colour for all of them, or the marker as Plotly takes it, such as :data:`STAR`.
-    """
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "marker": {"color": look, "size": 6} if isinstance(look, str) else look,
-    }
-
-
-def bars(below: Sequence[float], above: Sequence[float], **style: object) -> Plot:
-    """Returns error bars that reach so far below and above the points of a trace."""
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": list(above),
-        "arrayminus": list(below),
-        "color": "@muted",
-        **style,
-    }
-
-
-def markup(text: str) -> str:
-    """Returns text of unknown origin so that Plotly shows it literally, tags included."""
-    return escape(without_controls(text), quote=False)
-
-
-def wrapped(text: str, width: int = _WRAP) -> str:
-    """Returns text of unknown origin in lines of at most `width` characters, for Plotly."""
-    return "<br>".join(markup(line) for line in textwrap.wrap(text, width)) or "&nbsp;"
-
-
-def coloured(value: Any, colours: Mapping[str, str]) -> Any:
-    """Returns a part of a plot with colours in place of their names."""
-    if isinstance(value, dict):
-        return {key: coloured(item, colours) for key, item in value.items()}
-    if isinstance(value, list):
-        return [coloured(item, colours) for item in value]
-    return colours.get(value, value) if isinstance(value, str) else value
+def steps(points: Sequence[tuple[float, float]]) -> list[Stroke]:
+    """Returns the line through points that first runs across, then up or down."""
+    found = []
+    for (x1, y1), (x2, y2) in pairwise(points):
+        found += [Stroke(x1, y1, x2, y1), Stroke(x2, y1, x2, y2)]
+    return found

@@ -5,16 +5,28 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from autotune.deploy.options import Value
-from autotune.report.page.figure import FARTHEST, Figure, Plot, axis, bars, dots, plot, wrapped
-from autotune.report.page.rows import PHASES, Row, memory_by_phase
+from autotune.measure.outcome import Measurement
+from autotune.report.page.figure import (
+    FARTHEST,
+    Figure,
+    Label,
+    Point,
+    Scale,
+    Series,
+    Stroke,
+    steps,
+)
+from autotune.report.page.rows import Row
 from autotune.report.page.state import StudyState
-from autotune.search.effects import Effect
+from autotune.report.text import interval
 from autotune.search.objective import values
 from autotune.space.configuration import Configuration
 
 _MOST_EFFECTS = 18
-_TICKS = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10]
-_COLOURS = ("@accent", "@second", "@good", "@bad", "@faint")
+_TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10)
+_COLOURS = ("accent", "second", "good", "bad", "faint")
+# Names of a row stand above its marks.
+_NAME_AT, _FIRST_AT, _NEXT = 0.3, 0.5, 0.2
 
 
 def search_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
@@ -22,48 +34,44 @@ def search_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
     objective, base = state.objectives[0], state.baseline
     if base is None:
         return None
-    measured = [
-        (row, values(row.measurement)[objective.name])
+    scale = objective.cost(values(base)[objective.name])
+    relative = {
+        row.trial: objective.cost(values(row.measurement)[objective.name]) / scale
         for row in rows
         if row.measurement is not None
-    ]
-    scale = objective.cost(values(base)[objective.name])
-    trials = [row.trial for row, _ in measured]
-    relative = [objective.cost(value) / scale for _, value in measured]
-    admitted = [
-        math.inf if row.state == "rejected" else cost
-        for (row, _), cost in zip(measured, relative, strict=True)
-    ]
-    best = [cost if math.isfinite(cost) else None for cost in accumulate(admitted, min)]
-    traces = [
-        {
-            **dots("best so far", trials, best, "@accent"),
-            "mode": "lines",
-            "line": {"color": "@accent", "width": 2, "shape": "hv"},
-            "hovertemplate": "best so far: %{y:.4g}<extra></extra>",
-        },
-        {
-            **dots("a trial", trials, relative, "@faint"),
-            "text": [wrapped(row.words) for row, _ in measured],
-            "hovertemplate": "trial %{x}: %{y:.4g}<br>%{text}<extra></extra>",
-        },
-    ]
-    inside = [cost for cost in relative if cost <= FARTHEST]
+    }
+    rejected = {row.trial for row in rows if row.state == "rejected"}
+    kept = [math.inf if trial in rejected else cost for trial, cost in relative.items()]
+    best = zip(relative, accumulate(kept, min), strict=True)
+    inside = {trial: cost for trial, cost in relative.items() if cost <= FARTHEST}
+    far = len(relative) - len(inside)
+    left_out = f" {far} trials above {FARTHEST:g} are left out." if far else ""
     word = objective.word
     return Figure(
         name="search",
         title="How the search went",
-        caption=f"Estimates of the search, relative to the default; lower is better. Trials above "
-        f"{FARTHEST:g} lie outside; a double-click shows them.",
-        plot=plot(
-            traces,
-            xaxis=axis("trial"),
-            yaxis=axis(
-                f"default / {word}" if objective.maximised else f"{word} / default",
-                range=[0.94 * min(inside), 1.03 * max(inside)],
-            ),
+        caption=f"Estimates of the search, relative to the default; lower is better.{left_out}",
+        x=Scale.of("trial", relative),
+        y=Scale.of(
+            f"default / {word}" if objective.maximised else f"{word} / default", inside.values()
         ),
-        height_px=340,
+        series=[
+            Series(
+                name="a trial",
+                look="faint",
+                shape="small",
+                marks=[
+                    Point(x=trial, y=cost, text=f"trial {trial}: {cost:.4g}", trial=trial)
+                    for trial, cost in inside.items()
+                ],
+            ),
+            Series(
+                name="best so far",
+                look="accent",
+                shape="dash",
+                strokes=steps([point for point in best if point[1] <= FARTHEST]),
+            ),
+        ],
     )
 
 
@@ -77,153 +85,111 @@ def effects_figure(state: StudyState) -> Figure | None:
     """Returns the effect of each value with its interval; None where there is no clear one."""
     effects = state.result.effects if state.result else ()
     clear = list(dict.fromkeys((e.parameter, e.value) for e in effects if e.is_known))
-    shown = clear[:_MOST_EFFECTS]
+    shown = {key: place for place, key in enumerate(clear[:_MOST_EFFECTS])}
     if not shown:
         return None
-    labels = [wrapped(value_in_words(name, value), 26) for name, value in shown]
-    count = len(state.objectives)
-    traces = []
+    series = [Series(name="", look="muted dotted", strokes=[Stroke(1, 0, 1, len(shown))])]
     for number, objective in enumerate(state.objectives):
-        by_value = {(e.parameter, e.value): e for e in effects if e.objective == objective.name}
-        mine = [(place, by_value[key]) for place, key in enumerate(shown) if key in by_value]
-        offset = (number - (count - 1) / 2) * 0.28
-        traces.append(_effect_trace(objective.word, mine, offset, _COLOURS[number]))
+        marks, strokes = [], []
+        for effect in effects:
+            place = shown.get((effect.parameter, effect.value))
+            if place is None or effect.objective != objective.name:
+                continue
+            y, factor = place + _FIRST_AT + _NEXT * number, effect.factor
+            text = f"{objective.word}: ×{factor.value:.2f} ({interval(factor)})"
+            marks.append(Point(x=factor.value, y=y, text=text))
+            strokes.append(Stroke(factor.low, y, factor.high, y))
+        series.append(
+            Series(name=objective.word, look=_COLOURS[number], marks=marks, strokes=strokes)
+        )
+    ends = [1.0, *(end for each in series for s in each.strokes for end in (s.x1, s.x2))]
+    low, high = max(0.1, 0.95 * min(ends)), min(10.0, 1.05 * max(ends))
     left_out = len(clear) - len(shown)
-    rest = f" {left_out} more are in the table below." if left_out else ""
+    rest = f" {left_out} more have one." if left_out else ""
     return Figure(
         name="effects",
         title="The effect of each value",
         caption="How much one value alone changes an objective: 0.8 means 80 % of the default's. "
         "The bars are 95 % intervals of a model of all trials of the search. "
         f"Values without a clear effect are left out.{rest}",
-        plot=plot(
-            traces,
-            xaxis=axis(
-                "relative to the default",
-                type="log",
-                tickvals=_TICKS,
-                ticktext=list(map(str, _TICKS)),
-            ),
-            yaxis=axis(
-                "",
-                tickvals=list(range(len(shown))),
-                ticktext=labels,
-                range=[len(shown) - 0.4, -0.6],
-                zeroline=False,
-            ),
-            shapes=[_at_one()],
+        x=Scale(
+            title="relative to the default",
+            low=low,
+            high=high,
+            ticks=[tick for tick in _TICKS if low <= tick <= high],
+            is_log=True,
         ),
-        height_px=110 + 44 * len(shown),
+        y=Scale(title="", low=len(shown), high=0),
+        series=series,
+        labels=[Label(low, place + _NAME_AT, value_in_words(*key)) for key, place in shown.items()],
+        height_px=30 + 48 * len(shown),
     )
 
 
-def _effect_trace(name: str, effects: Sequence[tuple[int, Effect]], offset: float, c: str) -> Plot:
-    factors = [effect.factor for _, effect in effects]
-    return {
-        **dots(
-            name,
-            [f.value for f in factors],
-            [place + offset for place, _ in effects],
-            {"color": c, "size": 9},
-        ),
-        "error_x": bars(
-            [f.value - f.low for f in factors],
-            [f.high - f.value for f in factors],
-            color=c,
-            thickness=1.5,
-            width=0,
-        ),
-        "text": [
-            f"{wrapped(value_in_words(e.parameter, e.value))}<br>{name}: ×{e.factor.value:.2f} "
-            f"({e.factor.low:.2f}–{e.factor.high:.2f}), {e.trials} trials"
-            for _, e in effects
-        ],
-        "hovertemplate": "%{text}<extra></extra>",
-    }
+_PHASES = (
+    "peak while the session is created",
+    "peak in the first runs",
+    "held at the end",
+    "growth in the timed runs",
+)
 
 
-def _at_one() -> Plot:
-    """Returns the line of no effect."""
-    line = {"color": "@muted", "width": 1, "dash": "dot"}
-    return {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": line}
-
-
-# A trial that was stopped at once has a wider interval.
-_WIDEST_PERCENT = 60
+def _memory_by_phase(measurement: Measurement) -> list[float]:
+    """Returns what a session adds in each of the phases, in MiB."""
+    memory = measurement.memory
+    added = [memory.load_peak_mib, memory.run_peak_mib, memory.resident_mib]
+    return [*(max(0.0, mib - memory.base_mib) for mib in added), memory.growth_mib]
 
 
 def memory_figure(state: StudyState) -> Figure | None:
     """Returns the memory of default and chosen configuration by phase; None if not at hand."""
-    pairs = [("the default", state.baseline, "@bad"), ("chosen", state.chosen, "@good")]
-    traces = []
-    for name, measurement, colour in pairs:
-        if measurement is None or (name == "chosen" and measurement is state.baseline):
+    pairs = [("the default", state.baseline, "bad"), ("chosen", state.chosen, "good")]
+    if state.chosen is state.baseline:
+        del pairs[1]
+    series, labels = [], [Label(0, place + _NAME_AT, phase) for place, phase in enumerate(_PHASES)]
+    for number, (name, measurement, colour) in enumerate(pairs):
+        if measurement is None:
             continue
-        sizes = memory_by_phase(measurement)
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": name,
-                "x": sizes,
-                "y": [wrapped(phase, 22) for phase in PHASES],
-                "text": [f"{mib:.1f}" for mib in sizes],
-                "textposition": "auto",
-                "marker": {"color": colour},
-                "hovertemplate": "%{y}: %{x:.1f} MiB<extra></extra>",
-            }
-        )
-    if not traces:
+        sizes = _memory_by_phase(measurement)
+        at = [place + _FIRST_AT + _NEXT * number for place in range(len(_PHASES))]
+        labels += [Label(mib, y + 0.06, f"{mib:.1f}") for mib, y in zip(sizes, at, strict=True)]
+        strokes = [Stroke(0, y, mib, y) for mib, y in zip(sizes, at, strict=True)]
+        series.append(Series(name=name, look=f"{colour} bar", shape="square", strokes=strokes))
+    if not series:
         return None
+    most = max(stroke.x2 for each in series for stroke in each.strokes)
     return Figure(
         name="memory",
         title="Memory by phase",
         caption="Memory that a session adds to its process, as the search measured it. The first "
         "two are high-water marks; their larger one, with any growth, is the peak memory.",
-        plot=plot(
-            traces,
-            xaxis=axis("MiB"),
-            yaxis=axis("", autorange="reversed"),
-            barmode="group",
-            bargap=0.3,
-        ),
-        height_px=340,
+        x=Scale.of("MiB", [0.0, most], low=0.0, high=1.15 * most or 1.0),
+        y=Scale(title="", low=len(_PHASES), high=0),
+        series=series,
+        labels=labels,
+        height_px=260,
     )
 
 
 def noise_figure(rows: Sequence[Row]) -> Figure | None:
     """Returns how undisturbed each trial was; None without trials."""
-    measured = [(row.trial, row.measurement) for row in rows if row.measurement is not None]
-    if not measured:
+    strokes = []
+    for row in rows:
+        if (own := row.measurement) is None:
+            continue
+        quiet = 100 * own.undisturbed_turns / own.turns if own.turns else 0.0
+        width = 100 * (own.ratio.high - own.ratio.low) / 2 / own.ratio.value
+        text = f"trial {row.trial}: {quiet:.0f} % were undisturbed, latency ± {width:.1f} %"
+        strokes.append(Stroke(row.trial, 0, row.trial, quiet, text))
+    if not strokes:
         return None
-    numbers = [trial for trial, _ in measured]
-    quiet = [100 * m.undisturbed_turns / m.turns if m.turns else 0.0 for _, m in measured]
-    widths = [100 * (m.ratio.high - m.ratio.low) / 2 / m.ratio.value for _, m in measured]
-    traces = [
-        {
-            **dots("undisturbed", numbers, quiet, "@accent"),
-            "type": "bar",
-            "hovertemplate": "trial %{x}: %{y:.0f} % were undisturbed<extra></extra>",
-        },
-        {
-            **dots("half of the interval", numbers, widths, "@second"),
-            "yaxis": "y2",
-            "hovertemplate": "trial %{x}: ± %{y:.1f} %<extra></extra>",
-        },
-    ]
     return Figure(
         name="noise",
         title="Noise of the machine",
-        caption="Above: the share of a trial's time slices that nothing disturbed; its "
-        "latency rests on these. Below: half of the 95 % interval of its latency. Trials that "
-        "were stopped early have wide ones.",
-        plot=plot(
-            traces,
-            xaxis=axis("trial", anchor="y2"),
-            yaxis=axis("undisturbed, %", domain=[0.54, 1], range=[0, 105]),
-            yaxis2=axis(
-                "± %", domain=[0, 0.44], range=[0, 1.1 * min(max(widths), _WIDEST_PERCENT)]
-            ),
-        ),
-        height_px=380,
+        caption="The share of a trial's time slices that nothing disturbed; its latency rests on "
+        "these.",
+        x=Scale.of("trial", [stroke.x1 for stroke in strokes]),
+        y=Scale.of("undisturbed, %", [0.0, 100.0], low=0.0, high=100.0),
+        series=[Series(name="", look="accent column", strokes=strokes)],
+        height_px=200,
     )

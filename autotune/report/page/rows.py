@@ -10,6 +10,7 @@ from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.options import Value
 from autotune.measure.outcome import Failure, Measurement
 from autotune.report.page.state import StudyState
+from autotune.report.result import drawbacks
 from autotune.report.text import generation, interval, latency, percent, printable
 from autotune.results.result import Member, StudyResult
 from autotune.results.score import speedup_of, with_latency
@@ -20,7 +21,7 @@ from autotune.study.options import StudyOptions
 
 STATES: Mapping[str, str] = {
     "chosen": "chosen",
-    "front": "on the front",
+    "front": "on the Pareto front",
     "default": "the default",
     "compared": "dominated in the final comparison",
     "measured": "measured",
@@ -88,13 +89,12 @@ def _member_row(state: StudyState, member: Member) -> Row:
     kind = "front" if member in state.result.members else "compared"
     if member.trial == state.result.picked:
         kind = "chosen"
-    reason = "" if member.admitted else "it breaks the limits"
     return Row(
         trial=member.trial,
         words=member.words,
         configuration=member.configuration,
         state="default" if member is state.result.baseline else kind,
-        reason=reason if evidence.steady else ", ".join(filter(None, [reason, "no steady state"])),
+        reason=", ".join(drawbacks(state.result, member)),
         confirmed=state.result.complete and evidence.undisturbed,
         values=member.evidence.values,
         speedup=evidence.speedup,
@@ -155,27 +155,9 @@ def _on_scale(state: StudyState, estimates: Values) -> Values:
     return with_latency(estimates, factor * estimates["latency_ms"])
 
 
-PHASES = (
-    "peak while the session is created",
-    "peak in the first runs",
-    "held at the end",
-    "growth in the timed runs",
-)
-"""The phases of :func:`memory_by_phase`."""
-
-
-def memory_by_phase(measurement: Measurement) -> list[float]:
-    """Returns what a session adds in each of :data:`PHASES`, in MiB."""
-    memory = measurement.memory
-    added = [memory.load_peak_mib, memory.run_peak_mib, memory.resident_mib]
-    return [*(max(0.0, mib - memory.base_mib) for mib in added), memory.growth_mib]
-
-
-def row_details(row: Row, across: str, up: str) -> dict[str, Any]:
+def row_details(row: Row) -> dict[str, Any]:
     """Returns what the page shows of a selected trial."""
     return {
-        "x": row.values.get(across),
-        "y": row.values.get(up),
         "title": f"Trial {row.trial}",
         "state": STATES[row.state],
         "words": row.words,
@@ -210,20 +192,6 @@ def _lines(row: Row) -> Iterator[tuple[str, str]]:
         yield "error", f"{row.error:.2g}"
     if row.agreement is not None:
         yield "top-1 agreement", percent(row.agreement)
-    if row.measurement is not None:
-        yield from _search_lines(row.measurement, confirmed=row.confirmed)
-
-
-def _search_lines(measurement: Measurement, *, confirmed: bool) -> Iterator[tuple[str, str]]:
-    if confirmed:
-        yield "latency in the search", f"{latency(measurement.latency_ms)} ms"
-    created, first_runs, end, _ = memory_by_phase(measurement)
-    sizes = f"{created:.1f}, {first_runs:.1f}, {end:.1f} MiB"
-    yield "memory created, in first runs, at the end", sizes
-    yield (
-        "undisturbed time slices",
-        f"{measurement.undisturbed_turns} of {measurement.turns}",
-    )
 
 
 def conditions_of(state: StudyState) -> dict[str, str]:

@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.measure.outcome import Fidelity
-from autotune.report.changes import HOW, changes, reverted
+from autotune.report.changes import HOW, changes
 from autotune.report.page.figure import Figure
 from autotune.report.page.state import StudyState
 from autotune.report.profile import view_profile
-from autotune.report.result import effects
 from autotune.report.text import duration, percent
-from autotune.report.view import Block, Line, Table, lines
+from autotune.report.view import Block, Table, lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +35,13 @@ def sections_of(state: StudyState, figures: Mapping[str, Figure]) -> dict[str, S
 
 def _sections(state: StudyState, figures: Mapping[str, Figure]) -> Iterator[Section]:
     result = state.result
-    if result is not None and changes(result) is not None:
-        assert result.simplification is not None
-        yield Section(
-            name="changes",
-            title="Each change reverted alone",
-            note=HOW,
-            blocks=[reverted(result.simplification.parts)],
-        )
+    if result is not None and (table := changes(result)) is not None:
+        yield Section(name="changes", title="Each change reverted", note=HOW, blocks=[table])
     for name in ("search", "memory"):
         if name in figures:
             yield _of_figure(figures[name])
     if result is not None and "effects" in figures:
-        table = effects(result, has_unclear=True)
-        yield _of_figure(figures["effects"], summary="All values that were tried", folded=table)
+        yield _of_figure(figures["effects"])
     if state.profiling is not None:
         yield Section(
             name="profile",
@@ -69,16 +60,10 @@ def _sections(state: StudyState, figures: Mapping[str, Figure]) -> Iterator[Sect
             blocks=answers,
         )
     if "noise" in figures:
-        yield _of_figure(figures["noise"], blocks=lines(*_noise(state)))
+        yield _of_figure(figures["noise"], lines(*_noise(state)))
 
 
-def _of_figure(
-    figure: Figure,
-    *,
-    blocks: Sequence[Block] = (),
-    summary: str = "",
-    folded: Table | None = None,
-) -> Section:
+def _of_figure(figure: Figure, blocks: Sequence[Block] = ()) -> Section:
     """Returns the section that a figure heads."""
     return Section(
         name=figure.name,
@@ -86,8 +71,6 @@ def _of_figure(
         note=figure.caption,
         blocks=blocks,
         figure=figure,
-        summary=summary,
-        folded=folded,
     )
 
 
@@ -114,23 +97,6 @@ def _answers(state: StudyState) -> Iterator[Block]:
         for name, fidelity in rated.items()
     ]
     yield Table(headings=headings, rows=rows)
-    for name, fidelity in rated.items():
-        if fidelity.errors:
-            title = f"{name.capitalize()}: error of each output on each validation sample"
-            yield Line(title, "title")
-            yield _by_sample(fidelity)
-
-
-def _by_sample(fidelity: Fidelity) -> Table:
-    """Returns a row for each output, with its error on each validation sample."""
-    samples = max(map(len, fidelity.errors.values()))
-    return Table(
-        headings=["output", *map(str, range(1, samples + 1))],
-        rows=[
-            [name, *(_number(error, ".1g") for error in errors)]
-            for name, errors in fidelity.errors.items()
-        ],
-    )
 
 
 def _number(value: float | None, form: str) -> str:
@@ -148,11 +114,9 @@ def _noise(state: StudyState) -> Iterator[str]:
         )
     measured = [m for trial in state.trials if (m := trial.measurement) is not None]
     if measured:
-        noisy = sum(not m.is_undisturbed for m in measured)
         disturbed = sum(m.contaminated_turns for m in measured)
         spent_s = sum(sum(m.spent_s.values()) for m in measured)
         yield (
-            f"{disturbed} time slices were disturbed and measured again. "
-            f"{noisy} of {len(measured)} trials were disturbed throughout: their numbers are those "
-            f"of a busy machine. Measuring took {duration(spent_s)} in the search."
+            f"{disturbed} time slices were disturbed and measured again. Measuring took "
+            f"{duration(spent_s)} in the search."
         )

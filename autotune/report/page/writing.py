@@ -1,6 +1,7 @@
 """Renders the page and writes it: ``report.html`` in the folder of a study."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -9,19 +10,18 @@ from secrets import token_urlsafe
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from autotune import __version__
 from autotune.deploy.config import CONFIG
-from autotune.errors import MissingPackageError
 from autotune.process.durable import replacing
 from autotune.report.page.figure import Figure
 from autotune.report.page.figures import effects_figure, memory_figure, noise_figure, search_figure
-from autotune.report.page.front_figure import axes_of, front_figure
+from autotune.report.page.front_figure import front_figure
 from autotune.report.page.rows import STATES, Row, call_of, conditions_of, row_details, rows_of
 from autotune.report.page.sections import sections_of
 from autotune.report.page.state import StudyState, read_state
-from autotune.report.result import answer_blocks, headline
+from autotune.report.result import answer_blocks, headline, qualifiers
 from autotune.report.text import interval, latency, percent, without_controls
 from autotune.report.view import Block
 from autotune.results.writing import PAGE
@@ -30,7 +30,7 @@ from autotune.search.objective import DEFAULT
 REFRESH_S = 30
 """How often a page of a study that still runs loads itself again."""
 
-HOW_TO_INSTALL = 'pip install "ort-autotune[report]"'
+_IN_AN_INTERVAL = re.compile(r"(?<=\d)–(?=\d)")
 
 
 def write_report(folder: Path, storage: str | None = None, name: str | None = None) -> Path:
@@ -38,10 +38,8 @@ def write_report(folder: Path, storage: str | None = None, name: str | None = No
 
     Raises:
         StudyError: the folder holds no study.
-        MissingPackageError: the packages of the extra ``report`` are not installed.
         OSError: the file cannot be written.
     """
-    check_packages()
     return write_page(read_state(folder, storage, name))
 
 
@@ -54,61 +52,49 @@ def write_page(state: StudyState) -> Path:
     return path
 
 
-def check_packages() -> None:
-    """Refuses to go on without the package that draws the figures of the page.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
-    try:
-        import plotly  # noqa: F401
-    except ImportError:
-        raise MissingPackageError(f"the page needs the package plotly: {HOW_TO_INSTALL}") from None
-
-
 def figures_of(state: StudyState, rows: list[Row]) -> dict[str, Figure]:
     """Returns the figures of a study, by name; those without data are left out."""
-    configurations = [
-        front_figure(state, rows) if rows else None,
+    made = [
+        front_figure(state, rows),
         search_figure(state, rows),
         effects_figure(state),
         memory_figure(state),
         noise_figure(rows),
     ]
-    return {figure.name: figure for figure in configurations if figure is not None}
+    return {figure.name: figure for figure in made if figure is not None}
 
 
 def render_page(state: StudyState) -> str:
     """Returns the page as HTML."""
-    from plotly.offline import get_plotlyjs
-
     rows = rows_of(state)
     figures = figures_of(state, rows)
-    across, up = axes_of(state)
     answer = answer_of(state, rows)
     data = {
-        "figures": {name: figure.plot for name, figure in figures.items()},
-        "trials": {row.trial: row_details(row, across.name, up.name) for row in rows},
+        "trials": {row.trial: row_details(row) for row in rows},
         "selected": answer.trial,
     }
-    environment = environment_of()
-    return environment.get_template("page.html").render(
-        answer=answer,
-        call=None if state.options is None else call_of(state.options),
-        conditions=conditions_of(state),
-        data=data,
-        figures=figures,
-        sections=sections_of(state, figures),
-        further=[o for o in state.objectives if o.name not in {"latency_ms", "peak_memory_mib"}],
-        name=state.model,
-        nonce=token_urlsafe(16),
-        plotly=environment.filters["literal"](get_plotlyjs()),
-        refresh_s=REFRESH_S,
-        result=state.result,
-        rows=rows,
-        state=state,
-        states=STATES,
-        version=__version__,
+    return (
+        environment_of()
+        .get_template("page.html")
+        .render(
+            answer=answer,
+            call=None if state.options is None else call_of(state.options),
+            conditions=conditions_of(state),
+            data=data,
+            figures=figures,
+            sections=sections_of(state, figures),
+            further=[
+                o for o in state.objectives if o.name not in {"latency_ms", "peak_memory_mib"}
+            ],
+            name=state.model,
+            nonce=token_urlsafe(16),
+            refresh_s=REFRESH_S,
+            result=state.result,
+            rows=rows,
+            state=state,
+            states=STATES,
+            version=__version__,
+        )
     )
 
 
@@ -132,10 +118,22 @@ def environment_of() -> Environment:
         "interval": interval,
         "json_text": lambda value: Markup(script_json(value)),
         "latency": latency,
-        "literal": Markup,
         "percent": percent,
+        "prose": prose,
     }
     return environment
+
+
+def prose(text: str) -> Markup:
+    """Returns a sentence of unknown origin for the page, with what stands in backticks as code.
+
+    The page breaks no line inside of an interval.
+    """
+    parts = str(escape(without_controls(text))).split("`")
+    if len(parts) % 2 == 0:  # a backtick that has no second one
+        parts[-2:] = ["`".join(parts[-2:])]
+    coded = "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))
+    return Markup(_IN_AN_INTERVAL.sub("\u2060–\u2060", coded))
 
 
 def script_json(value: Mapping[str, Any]) -> str:
@@ -154,14 +152,12 @@ class Answer:
     Attributes:
         blocks: The front, what each change brings, and what qualifies the numbers; empty while the
             study runs.
-        confirmed: Whether a final comparison confirmed the numbers.
         code: The Python code that loads the config; empty while the study runs.
         trial: Number of its trial; None while no trial has ended.
     """
 
     headline: str
     blocks: Sequence[Block] = ()
-    confirmed: bool = False
     code: str = ""
     trial: int | None = None
 
@@ -173,8 +169,7 @@ def answer_of(state: StudyState, rows: list[Row]) -> Answer:
         load = f"session = autotune.load({path})"
         return Answer(
             headline=headline(result),
-            blocks=answer_blocks(result),
-            confirmed=result.complete and result.best.evidence.undisturbed,
+            blocks=[*qualifiers(result), *answer_blocks(result)],
             code=f"import autotune\n\n{load}\noutputs = session.run(None, inputs)",
             trial=result.best.trial,
         )
