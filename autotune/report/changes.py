@@ -12,12 +12,10 @@ from autotune.results.score import is_gain, is_loss
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import OBJECTIVES, SPEEDS
 
-HOW = (
+_HOW = (
     "Each change was reverted and measured beside the winner, those of one row together; all of "
     "them were measured beside the default. Brackets hold 95 % intervals."
 )
-"""How the numbers of :func:`changes` were measured."""
-
 _DROPPED = "no clear effect, dropped"
 
 # Less saved memory than this is not worth a line.
@@ -32,7 +30,7 @@ def view_why(result: StudyResult) -> View:
     if table is None:
         return View(blocks=lines(*_why_not(result)), data=result.to_json())
     title = f"{result.model.name}: what each change of trial {result.picked} brings."
-    blocks: list[Block] = [Line(title, "title"), BLANK, table, BLANK, Line(HOW)]
+    blocks: list[Block] = [Line(title, "title"), BLANK, table, BLANK, Line(_HOW)]
     return View(blocks=blocks, data=result.to_json())
 
 

@@ -302,33 +302,35 @@ def drawbacks(result: StudyResult, member: Member) -> list[str]:
     return found
 
 
-def _has_wide_intervals(result: StudyResult) -> bool:
-    """Returns whether the speed-up of a member is hardly known."""
-    intervals = (member.evidence.speedup for member in result.members)
-    return result.complete and any(item.high > _WIDE * item.low for item in intervals)
-
-
 def _remarks(result: StudyResult) -> Iterator[Line]:
     """Yields what qualifies the numbers of a result, at its end as in all of it."""
     yield from runtime_remarks(result)
     if remark := batch_remark(result):
         yield Line(remark)
-    if _has_wide_intervals(result):
-        yield Line(
-            "Some intervals are wide: too few runs were undisturbed. More trials or a quieter "
-            "machine narrow them.",
-            "warning",
-        )
+    yield from _about_noise(result)
     if sentence := _held_sentence(result):
         yield Line(sentence)
     yield from _by_length(result)
     yield Line(_answers_sentence(result))
     yield from coverage_remarks(result.best.evidence.coverage)
     yield from judgement_remarks(result)
+
+
+def _about_noise(result: StudyResult) -> Iterator[Line]:
+    """Yields what other programs did to the numbers, where the headline does not say it."""
+    if not (result.best is result.baseline or result.best.evidence.undisturbed):
+        return
     if 2 * result.never_undisturbed > result.trials:
         yield Line(
             f"{result.never_undisturbed} of {result.trials} trials ran on a busy machine; "
             "`autotune hardware` says what helps.",
+            "warning",
+        )
+    intervals = [member.evidence.speedup for member in result.members]
+    if result.complete and any(item.high > _WIDE * item.low for item in intervals):
+        yield Line(
+            "Some intervals are wide: too few runs were undisturbed. More trials or a quieter "
+            "machine narrow them.",
             "warning",
         )
 
