@@ -132,13 +132,7 @@ class JointSearch:
                 key = trial.user_attrs[_DIGEST]
                 known[key] = _kept(trial)
                 self.trials.append(known[key])
-        named = self.starting_points()
-        unchanged = {name: values[0] for name, values in self.space().items()}
-        labels: dict[str, str] = {}
-        for label, choices in named.items():
-            # what is left open would be drawn; of equal points the first gives its name
-            study.enqueue_trial({**unchanged, **choices}, skip_if_exists=True)
-            labels.setdefault(digest(self.arrangement(choices)), label)
+        labels = self._enqueue_first(study)
         random, repeated = Random(self.seed), 0
         count = min(count, self._different() - 1)  # today's is not measured beside itself
 
@@ -177,6 +171,16 @@ class JointSearch:
 
         if not is_over():
             study.optimize(objective, callbacks=[stop])
+
+    def _enqueue_first(self, study: optuna.Study) -> dict[str, str]:
+        """Enqueues the points that are measured first; returns their names by their digests."""
+        unchanged = {name: values[0] for name, values in self.space().items()}
+        labels: dict[str, str] = {}
+        for label, choices in self.starting_points().items():
+            # what is left open would be drawn; of equal points the first gives its name
+            study.enqueue_trial({**unchanged, **choices}, skip_if_exists=True)
+            labels.setdefault(digest(self.arrangement(choices)), label)
+        return labels
 
     def starting_points(self) -> dict[str, Choices]:
         """Returns the points that are measured first, by their names."""

@@ -174,7 +174,7 @@ def _study(
         try:
             limit_s = _own_limit_s(state, item.session)
             own = OwnBudget(trials=budgets[name], timeout_s=limit_s)
-            inputs = samples.get(name, ())
+            inputs = samples.pop(name, ())
             item.study = study(options, item.session, item.model, own, state.tell, inputs)
         except (DataError, CannotMeasureError) as error:
             _leave(state, name, str(error))
