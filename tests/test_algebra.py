@@ -220,7 +220,6 @@ _EPSILON: dict[str, Any] = {
     "one_axis": np.array([1], np.int64),
     "last_axis": np.array([-1], np.int64),
     "both_axes": np.array([2, 3], np.int64),
-    "image": _weight(1, 4, 1, 1),
 }
 _CENTRED = "m = ReduceMean<axes = [-1]>(x) d = Sub(x, m)"
 _NORMALISATIONS = {
@@ -234,9 +233,6 @@ _NORMALISATIONS = {
     "i = Div(one, r) y = Mul(i, d)": "LayerNormalization",
     "p = Mul(x, x) v = ReduceMean<axes = [-1]>(p) e = Add(v, epsilon) r = Sqrt(e) "
     "i = Reciprocal(r) n = Mul(x, i) y = Mul(n, gain)": "Add Div Mul Pow ReduceMean Sqrt",
-    "m = ReduceMean<axes = [2, 3]>(x) d = Sub(x, m) p = Mul(d, d) "
-    "v = ReduceMean<axes = [2, 3]>(p) e = Add(v, epsilon) r = Sqrt(e) n = Div(d, r) "
-    "h = Mul(n, c) y = Add(h, image)": "InstanceNormalization",
     "m = ReduceMax<axes = [3]>(x) d = Sub(x, m) e = Exp(d) t = ReduceSum(e, last_axis) "
     "y = Div(e, t)": "Softmax",
     "e = Exp(x) t = ReduceSum(e, last_axis) y = Div(e, t)": "Softmax",

@@ -79,7 +79,8 @@ def _converted(message: Message) -> GraphFacts:
     samples: Sequence[Feed] = load_samples(Path(message["samples"])) if message["samples"] else []
     shared = Intermediates(Path(message["shared"])) if message["shared"] else None
     current = Path(message["source"])
-    is_external = _lift(current, shared)
+    make_plain(current)
+    is_external = has_external_data(current)
     defaults = take_defaults(current)
     samples = [{**arrays_of(defaults), **sample} for sample in samples]
     steps = list(message["steps"])
@@ -95,24 +96,6 @@ def _converted(message: Message) -> GraphFacts:
         current = folder / FILE
     give_defaults(current, defaults)
     return _facts(current, size_with_data(Path(message["source"])) <= LARGEST_PROTO_BYTES)
-
-
-def _lift(source: Path, shared: Intermediates | None) -> bool:
-    """Gives the model the form that steps take; returns whether weights lie outside its file.
-
-    External data stay as they are, under the same names.
-    """
-    if shared is None:
-        make_plain(source)
-        return has_external_data(source)
-
-    def make(path: Path) -> None:
-        shutil.copyfile(source, path)
-        make_plain(path)
-
-    shutil.copyfile(shared.file("lifted.onnx", make), source)
-    answer: bool = shared.record("has_external_data", lambda: has_external_data(source))
-    return answer
 
 
 def _apply(

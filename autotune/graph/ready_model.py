@@ -1,9 +1,8 @@
 """The float model in the form that the quantisation tools get it in.
 
 ONNX Runtime's tools lose a Gemm's factors, take the range behind a Relu for an output before it,
-invent names by appending to others, and keep products of zeros, which no range of values in samples
-tells from masks. So each of these is given a form that they handle, and the result is compared with
-its source.
+and invent names by appending to others. So each of these is given a form that they handle, and the
+result is compared with its source.
 """
 
 import json
@@ -20,7 +19,6 @@ from onnx import helper, numpy_helper, version_converter
 from autotune.facts.feeds import Feed
 from autotune.facts.graphs import ONNX_DOMAINS, all_graphs, all_nodes, operator_of
 from autotune.graph import sensitivity
-from autotune.graph.dead_products import fold_dead_products
 from autotune.graph.distance import exact_outputs, open_exactly, output_distance
 from autotune.graph.entries import UnfitModelError
 from autotune.graph.model_file import LARGEST_PROTO_BYTES, refill, size_with_data, write_optimised
@@ -63,7 +61,6 @@ def make_ready(source: Path, path: Path, samples: Sequence[Feed]) -> None:
         if model is None:
             continue
         sensitivity.name_nodes(model)
-        fold_dead_products(model)
         _make_gemms_plain(model.graph)
         _part_outputs(model.graph)
         _give_neutral_names(model)

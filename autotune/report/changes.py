@@ -12,12 +12,10 @@ from autotune.results.score import is_gain, is_loss
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import OBJECTIVES, SPEEDS
 
-HOW = (
+_HOW = (
     "Each change was reverted and measured beside the winner, those of one row together; all of "
     "them were measured beside the default. Brackets hold 95 % intervals."
 )
-"""How the numbers of :func:`changes` were measured."""
-
 _DROPPED = "no clear effect, dropped"
 
 # Less saved memory than this is not worth a line.
@@ -32,7 +30,7 @@ def view_why(result: StudyResult) -> View:
     if table is None:
         return View(blocks=lines(*_why_not(result)), data=result.to_json())
     title = f"{result.model.name}: what each change of trial {result.picked} brings."
-    blocks: list[Block] = [Line(title, "title"), BLANK, table, BLANK, Line(HOW)]
+    blocks: list[Block] = [Line(title, "title"), BLANK, table, BLANK, Line(_HOW)]
     return View(blocks=blocks, data=result.to_json())
 
 
@@ -155,18 +153,15 @@ def _why_not(result: StudyResult) -> list[str]:
     name, simplification = result.model.name, result.simplification
     if result.best is result.baseline and simplification is None:
         return [f"{name}: why the default stays.", *nearest(result)]
-    if simplification is not None and simplification.complete:
-        command = f"autotune pick {result.folder} --trial {simplification.trial}"
-        only = f"only the changes of trial {simplification.trial} were reverted one by one"
-        return [
-            f"{name}: {only}, and best.json holds trial {result.picked}.",
-            f"To use trial {simplification.trial}: {command}",
-        ]
-    if simplification is None and result.complete:
-        only = "the study selected the default, so no changes were reverted one by one"
-        return [f"{name}: {only}, and best.json holds trial {result.picked}."]
-    words = "the study was interrupted before all that is said of its changes was confirmed."
-    return [f"{name}: {words} The same command continues it."]
+    if not result.complete or (simplification is not None and not simplification.complete):
+        words = "the study was interrupted before all that is said of its changes was confirmed."
+        return [f"{name}: {words} The same command continues it."]
+    selected = 0 if simplification is None else simplification.trial
+    words = f"{name}: you picked trial {result.picked}, and the study selected trial {selected}."
+    return [
+        f"{words} Only changes of a selected trial are reverted one by one.",
+        f"To use trial {selected}: autotune pick {result.folder} --trial {selected}",
+    ]
 
 
 def _is_slower(member: Member) -> bool:

@@ -1,6 +1,6 @@
 """The result of a study: what to use, the front beside the default, and the details."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
@@ -72,10 +72,8 @@ def view_ending(result: StudyResult, page: str) -> View:
 def answer_blocks(result: StudyResult) -> list[Block]:
     """Returns the front, what each change brings, and what qualifies the numbers, on a screen."""
     blocks = [*_answer(result, _few(result), is_short=True), *_remarks(result)]
-    if result.complete and (looser := result.kinds.get("beyond")):
-        words = f"{looser.evidence.speedup.value:.2f}×: trial {looser.trial}"
-        error = f"{looser.evidence.error:.1g}"
-        blocks.append(Line(f"A looser error limit would allow {words}, error {error}."))
+    if result.complete:
+        blocks += _best_of_kind(result, ["beyond"])
     return blocks
 
 
@@ -302,33 +300,35 @@ def drawbacks(result: StudyResult, member: Member) -> list[str]:
     return found
 
 
-def _has_wide_intervals(result: StudyResult) -> bool:
-    """Returns whether the speed-up of a member is hardly known."""
-    intervals = (member.evidence.speedup for member in result.members)
-    return result.complete and any(item.high > _WIDE * item.low for item in intervals)
-
-
 def _remarks(result: StudyResult) -> Iterator[Line]:
     """Yields what qualifies the numbers of a result, at its end as in all of it."""
     yield from runtime_remarks(result)
     if remark := batch_remark(result):
         yield Line(remark)
-    if _has_wide_intervals(result):
-        yield Line(
-            "Some intervals are wide: too few runs were undisturbed. More trials or a quieter "
-            "machine narrow them.",
-            "warning",
-        )
+    yield from _about_noise(result)
     if sentence := _held_sentence(result):
         yield Line(sentence)
     yield from _by_length(result)
     yield Line(_answers_sentence(result))
     yield from coverage_remarks(result.best.evidence.coverage)
     yield from judgement_remarks(result)
+
+
+def _about_noise(result: StudyResult) -> Iterator[Line]:
+    """Yields what other programs did to the numbers, where the headline does not say it."""
+    if not (result.best is result.baseline or result.best.evidence.undisturbed):
+        return
     if 2 * result.never_undisturbed > result.trials:
         yield Line(
             f"{result.never_undisturbed} of {result.trials} trials ran on a busy machine; "
             "`autotune hardware` says what helps.",
+            "warning",
+        )
+    intervals = [member.evidence.speedup for member in result.members]
+    if result.complete and any(item.high > _WIDE * item.low for item in intervals):
+        yield Line(
+            "Some intervals are wide: too few runs were undisturbed. More trials or a quieter "
+            "machine narrow them.",
             "warning",
         )
 
@@ -408,13 +408,19 @@ def _about_kinds(result: StudyResult) -> Iterator[Line]:
         yield Line("The error is the rise of the perplexity beside the unoptimised model.")
     else:
         yield Line("The error is the relative L2 distance to the outputs of the unoptimised model.")
+    yield from _best_of_kind(result, result.kinds)
+
+
+def _best_of_kind(result: StudyResult, kinds: Iterable[str]) -> Iterator[Line]:
+    """Yields the best trial of kinds of answers, where neither headline nor front say it."""
     source = "in the final comparison" if result.complete else "as the search estimates it"
-    for answers, member in result.kinds.items():
-        if member.trial in {result.baseline.trial, result.picked}:
-            continue  # the headline and the front say it
+    for kind in kinds:
+        member = result.kinds.get(kind)
+        if member is None or member.trial in {result.baseline.trial, result.picked}:
+            continue
         own = member.evidence
         yield Line(
-            f"{_ANSWERS[answers]}: trial {member.trial}, {own.speedup.value:.2f}× {source}, "
+            f"{_ANSWERS[kind]}: trial {member.trial}, {own.speedup.value:.2f}× {source}, "
             f"{own.peak_memory_mib:.1f} MiB, error {own.error:.1g}: {member.words}."
         )
 

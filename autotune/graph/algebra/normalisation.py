@@ -34,15 +34,14 @@ class _Normalised(NamedTuple):
 
 
 def normalisation(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Makes every spelling of layer, RMS and instance normalisation one.
+    """Makes every spelling of layer and RMS normalisation one.
 
     ``d / sqrt(mean(d²) + ε)`` is the same whether it is a quotient or a product with a reciprocal,
     whether squares are products or powers, and wherever the gain is multiplied; d is x, or x minus
     its mean. Layer normalisation is ONNX's operator from opset 17 on, RMS normalisation from opset
     23 on. Before that the nodes are written as ONNX Runtime's fusions look for them, and no other
-    rule changes them. Instance normalisation is an operator in all opsets. Each side rounds every
-    value at most six times, besides the sums of the means: a value differs by a few units in its
-    last place.
+    rule changes them. Each side rounds every value at most six times, besides the sums of the
+    means: a value differs by a few units in its last place.
     """
     bias, root = None, node
     if operator_of(node) == "Add":
@@ -57,15 +56,10 @@ def normalisation(scope: Scope, node: onnx.NodeProto) -> bool:
     if found is None or not scope.is_float32(found.base):
         return False
     shape = scope.shape(found.base)
-    if not shape:
+    if not shape or list(found.axes) != [len(shape) - 1]:
         return False
-    axes = list(found.axes)
-    if axes == [len(shape) - 1]:
-        write = _write_layer_norm if found.is_centred else _write_rms_norm
-        return write(scope, node, found, bias, shape)
-    if found.is_centred and len(shape) > 2 and axes == list(range(2, len(shape))):
-        return _write_instance_norm(scope, node, found, bias, shape)
-    return False
+    write = _write_layer_norm if found.is_centred else _write_rms_norm
+    return write(scope, node, found, bias)
 
 
 def _normalised(scope: Scope, node: onnx.NodeProto) -> _Normalised | None:
@@ -139,48 +133,29 @@ def _centred(scope: Scope, name: str, axes: list[int]) -> str | None:
     return str(mean.input[0]) if attribute(mean, "keepdims", 1) else None
 
 
-_Shape = tuple[int | None, ...]
+def _vector(values: Array | None, size: int, default: float) -> Array | None:
+    """Returns a constant as a vector of one number for each of `size` channels of the last axis.
 
-
-def _vector(values: Array | None, size: int | None, default: float, behind: int) -> Array | None:
-    """Returns a constant as a vector of one number for each of `size` channels.
-
-    Args:
-        values: The constant; None stands for one that is `default` everywhere.
-        size: How many channels there are; None where that is not known.
-        default: The number of a constant that is missing.
-        behind: Axes behind that of the channels.
-
-    Returns:
-        The vector; None where the constant differs along another axis, or `size` is not known.
+    None where the constant differs along another axis, and a vector of `default` without any.
     """
-    if size is None:
-        return None
     if values is None:
         return np.full(size, default, np.float32)
     if values.dtype != np.float32 or values.size not in (1, size):
         return None
-    axis = values.ndim - 1 - behind
-    if values.size == size > 1 and (axis < 0 or values.shape[axis] != size):
+    if values.size == size > 1 and values.shape[-1] != size:
         return None
     return np.ascontiguousarray(np.broadcast_to(values.reshape(-1), (size,)))
 
 
-def _fits(values: Array | None, rank: int) -> bool:
-    """Returns whether a constant gives a tensor of this rank no axis."""
-    return values is None or values.ndim <= rank
-
-
 def _vectors(
-    scope: Scope, node: onnx.NodeProto, found: _Normalised, bias: Array | None, axis: int, rank: int
+    scope: Scope, node: onnx.NodeProto, found: _Normalised, bias: Array | None
 ) -> list[str] | None:
-    """Returns the names of gain and bias as vectors along an axis, or None."""
+    """Returns the names of gain and bias as vectors along the last axis, or None."""
     shape = scope.shape(found.base)
-    size = shape[axis] if shape else None
-    if not (_fits(found.gain, rank) and _fits(bias, rank)):
+    size = shape[-1] if shape else None
+    if size is None or any(a is not None and a.ndim > len(shape or ()) for a in (found.gain, bias)):
         return None
-    gains = _vector(found.gain, size, 1.0, rank - 1 - axis)
-    shifts = _vector(bias, size, 0.0, rank - 1 - axis)
+    gains, shifts = _vector(found.gain, size, 1.0), _vector(bias, size, 0.0)
     if gains is None or shifts is None:
         return None
     return [
@@ -190,12 +165,12 @@ def _vectors(
 
 
 def _write_layer_norm(
-    scope: Scope, node: onnx.NodeProto, found: _Normalised, bias: Array | None, shape: _Shape
+    scope: Scope, node: onnx.NodeProto, found: _Normalised, bias: Array | None
 ) -> bool:
     base, output = found.base, node.output[0]
     if scope.opset < 17 and _settle(scope, node, base, _LAYER_NORM):
         return False
-    vectors = _vectors(scope, node, found, bias, len(shape) - 1, len(shape))
+    vectors = _vectors(scope, node, found, bias)
     if vectors is None:
         return False
     if scope.opset >= 17:
@@ -214,11 +189,11 @@ def _write_layer_norm(
 
 
 def _write_rms_norm(
-    scope: Scope, node: onnx.NodeProto, found: _Normalised, bias: Array | None, shape: _Shape
+    scope: Scope, node: onnx.NodeProto, found: _Normalised, bias: Array | None
 ) -> bool:
     if bias is not None or (scope.opset < 23 and _settle(scope, node, found.base, _RMS_NORM)):
         return False
-    vectors = _vectors(scope, node, found, None, len(shape) - 1, len(shape))
+    vectors = _vectors(scope, node, found, None)
     if vectors is None or found.gain is None:
         return False
     output = node.output[0]
@@ -231,18 +206,6 @@ def _write_rms_norm(
     nodes = _quotient(scope, found.base, found.epsilon)
     last = scope.make("Mul", [nodes[-1].output[0], vectors[0]], output)
     _write_settled(scope, node, [*nodes, last])
-    return True
-
-
-def _write_instance_norm(
-    scope: Scope, node: onnx.NodeProto, found: _Normalised, bias: Array | None, shape: _Shape
-) -> bool:
-    vectors = _vectors(scope, node, found, bias, 1, len(shape))
-    if vectors is None:
-        return False
-    inputs = [found.base, *vectors]
-    made = scope.make("InstanceNormalization", inputs, node.output[0], epsilon=found.epsilon)
-    scope.replace(node, made)
     return True
 
 

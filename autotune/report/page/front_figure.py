@@ -83,7 +83,7 @@ def _caption(across: Objective, up: Objective, outside: int, *, has_confirmed: b
         "95 % intervals, and the dotted line joins those that no other is ahead of. Hollow points "
         "are estimates of the search; the best of them are likely to be too good."
         if has_confirmed
-        else "All points are estimates of the search. No final comparison has confirmed them."
+        else "No point is confirmed: there was no final comparison, or other programs disturbed it."
     )
     left_out = f" {outside} that are far worse than the default are left out." if outside else ""
     return f"Each point is a configuration. {corner} is better. {source}{left_out}"

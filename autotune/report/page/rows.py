@@ -11,10 +11,10 @@ from autotune.deploy.options import Value
 from autotune.measure.outcome import Failure, Measurement
 from autotune.report.page.state import StudyState
 from autotune.report.result import drawbacks
-from autotune.report.text import generation, interval, latency, percent, printable
-from autotune.results.result import Member, StudyResult
+from autotune.report.text import generation, interval, percent, printable
+from autotune.results.result import Member
 from autotune.results.score import speedup_of, with_latency
-from autotune.search.objective import THROUGHPUT, TOKENS, Values, values
+from autotune.search.objective import OBJECTIVES, Values, values
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE
 from autotune.study.options import StudyOptions
@@ -70,16 +70,11 @@ class Row:
 
 def rows_of(state: StudyState) -> list[Row]:
     """Returns the configurations of a study, in the order of its trials."""
-    rows = {member.trial: _member_row(state, member) for member in compared(state.result)}
+    result = state.result
+    members = [] if result is None else [*result.members, *result.others]
+    rows = {member.trial: _member_row(state, member) for member in members}
     rows |= {row.trial: row for row in _trial_rows(state) if row.trial not in rows}
     return [rows[number] for number in sorted(rows)]
-
-
-def compared(result: StudyResult | None) -> list[Member]:
-    """Returns all that the final comparison measured: the default first, then the front."""
-    if result is None:
-        return []
-    return [*result.members, *result.others]
 
 
 def _member_row(state: StudyState, member: Member) -> Row:
@@ -168,26 +163,17 @@ def row_details(row: Row) -> dict[str, Any]:
 
 def _lines(row: Row) -> Iterator[tuple[str, str]]:
     """Yields name and text of each number of a trial."""
-    source = "final comparison" if row.confirmed else "search estimate"
     if row.reason:
         yield "remark", row.reason
     if row.values:
-        yield "numbers from", source
+        yield "numbers from", "final comparison" if row.confirmed else "search estimate"
     if row.speedup is not None and row.state != "default":
         yield "speed-up", f"{row.speedup.value:.2f}× ({interval(row.speedup)})"
-    if "latency_ms" in row.values:
-        yield "latency", f"{latency(row.values['latency_ms'])} ms"
-        if THROUGHPUT in row.values:
-            yield "throughput", f"{row.values[THROUGHPUT]:.4g} samples/s"
-        if TOKENS in row.values:
-            yield "new tokens", f"{row.values[TOKENS]:.4g} tokens/s"
-        if "ttft_ms" in row.values:
-            yield "time to the first token", f"{latency(row.values['ttft_ms'])} ms"
-        for times in row.lengths:
-            yield f"after a prompt of {times.prompt_tokens} tokens", generation(times)
-        yield "peak memory", f"{row.values['peak_memory_mib']:.1f} MiB"
-        yield "CPU time of a run", f"{1e3 * row.values['cpu_s']:.4g} ms"
-        yield "creating the session", f"{row.values['load_ms']:.4g} ms"
+    for name, objective in OBJECTIVES.items():
+        if name in row.values:
+            yield objective.heading, f"{row.values[name]:.4g}"
+    for times in row.lengths:
+        yield f"after a prompt of {times.prompt_tokens} tokens", generation(times)
     if row.error is not None:
         yield "error", f"{row.error:.2g}"
     if row.agreement is not None:

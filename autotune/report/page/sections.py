@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.report.changes import HOW, changes
 from autotune.report.page.figure import Figure
 from autotune.report.page.state import StudyState
 from autotune.report.profile import view_profile
@@ -35,8 +34,6 @@ def sections_of(state: StudyState, figures: Mapping[str, Figure]) -> dict[str, S
 
 def _sections(state: StudyState, figures: Mapping[str, Figure]) -> Iterator[Section]:
     result = state.result
-    if result is not None and (table := changes(result)) is not None:
-        yield Section(name="changes", title="Each change reverted", note=HOW, blocks=[table])
     for name in ("search", "memory"):
         if name in figures:
             yield _of_figure(figures[name])
