@@ -213,6 +213,16 @@ def write(
     )
 
 
+def write_encoder(path: Path, seed: int = 0) -> Path:
+    """Writes an encoder whose output the crossed decoder takes; returns its path."""
+    b = _Builder(_weights(seed))
+    x = b.add("Gather", "embed", "input_ids")
+    mixed = _attend(b, *(_heads(b, b.add("MatMul", x, f"cross_{n}")) for n in "qkv"))
+    b.add("Add", x, mixed, outputs=["last_hidden_state"])
+    states = ("last_hidden_state", TensorProto.FLOAT, (*_IDS, WIDTH))
+    return _model(b, [("input_ids", TensorProto.INT64, _IDS)], [states], path)
+
+
 def _branch(
     weights: dict[str, _Array],
     x: str,

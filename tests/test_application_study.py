@@ -429,7 +429,7 @@ def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "app.rec"
     folder.mkdir()
     settings = {"autotune": "0", "max_mib": 1, "keep_inputs": True, "began_ns": 0}
-    text = json.dumps({"format": "autotune-recording/2"} | settings)
+    text = json.dumps({"format": "autotune-recording/3"} | settings)
     (folder / "recording.json").write_text(text)
     process = {"kind": "process", "pid": 1, "parent": 0, "program": "app.py", "began_ns": 0}
     text = json.dumps(process | {"onnxruntime": "1.0.0"}) + "\n"

@@ -299,7 +299,7 @@ def test_the_command_says_what_it_saw(tmp_path: Path) -> None:
 def write_recording(folder: Path, **changes: object) -> list[str]:
     """Writes a recording of one session and a shape; returns the lines of its process."""
     settings = {"autotune": "0", "max_mib": 1, "keep_inputs": True, "began_ns": 0}
-    settings["format"] = "autotune-recording/2"
+    settings["format"] = "autotune-recording/3"
     (folder / "recording.json").write_text(json.dumps(settings))
     passed: dict[str, Any] = {"options": {}, "entries": {}, "dimensions": {}, "providers": None}
     line = {

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.applications import inputs, recorder, start, watching
+from autotune.applications import inputs, recorder, returned, start, watching
 from autotune.deploy import applying, hook, passed
 from autotune.deploy.application import FILE, ReplacedSession, TunedApplication
 from autotune.deploy.passed import Interface, Passed
 from autotune.process.durable import write_json
 
-_MODULES = (recorder, watching, inputs, hook, passed, applying)
+_MODULES = (recorder, watching, inputs, returned, hook, passed, applying)
 # The bodies that call ONNX Runtime's own methods: a line of theirs beside that call has no guard
 # but the function's own `try`, and what hands a fault of the application's on must not fail.
 _ENTRIES = frozenset({"entry", "method", "bind", "__init__", "called", "swallow", "load_and_patch"})
@@ -266,7 +266,17 @@ def test_a_fault_at_any_line_leaves_the_application_alone(model: Path, tmp_path:
 
 @pytest.mark.parametrize(
     "owner",
-    [recorder.Recorder, recorder, watching, inputs, passed, applying._Application, applying, hook],
+    [
+        recorder.Recorder,
+        recorder,
+        watching,
+        inputs,
+        returned.Returned,
+        passed,
+        applying._Application,
+        applying,
+        hook,
+    ],
     ids=lambda owner: owner.__name__.rpartition(".")[2],
 )
 def test_each_function_may_fail_each_time(

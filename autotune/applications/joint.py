@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -120,8 +121,10 @@ class JointSearch:
             count: How many, with those that an earlier run measured.
             on_trial: Called after each.
             study: Keeps them; what an earlier run measured is taken from there.
-            timeout_s: No new point is measured after this time; None for no limit.
+            timeout_s: No new point is measured after this time, but the first one is whatever the
+                time, because something has to be compared at the end; None for no limit.
         """
+        until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         study.sampler = sampler_of(self.seed, count)
         known = {digest(self.arrangement({})): _unchanged(measurer)}
         for trial in study.trials:
@@ -129,13 +132,7 @@ class JointSearch:
                 key = trial.user_attrs[_DIGEST]
                 known[key] = _kept(trial)
                 self.trials.append(known[key])
-        named = self.starting_points()
-        unchanged = {name: values[0] for name, values in self.space().items()}
-        labels: dict[str, str] = {}
-        for label, choices in named.items():
-            # what is left open would be drawn; of equal points the first gives its name
-            study.enqueue_trial({**unchanged, **choices}, skip_if_exists=True)
-            labels.setdefault(digest(self.arrangement(choices)), label)
+        labels = self._enqueue_first(study)
         random, repeated = Random(self.seed), 0
         count = min(count, self._different() - 1)  # today's is not measured beside itself
 
@@ -164,12 +161,26 @@ class JointSearch:
                 raise optuna.TrialPruned
             return own.ratio, max(1.0, own.peak_mib), max(1.0, own.held_mib)
 
+        def is_over() -> bool:
+            is_late = bool(self.trials) and time.monotonic() >= until_s
+            return is_late or len(self.trials) >= count or repeated > _MOST_REPEATED * count
+
         def stop(study: optuna.Study, _: object) -> None:
-            if len(self.trials) >= count or repeated > _MOST_REPEATED * count:
+            if is_over():
                 study.stop()
 
-        if len(self.trials) < count:
-            study.optimize(objective, callbacks=[stop], timeout=timeout_s)
+        if not is_over():
+            study.optimize(objective, callbacks=[stop])
+
+    def _enqueue_first(self, study: optuna.Study) -> dict[str, str]:
+        """Enqueues the points that are measured first; returns their names by their digests."""
+        unchanged = {name: values[0] for name, values in self.space().items()}
+        labels: dict[str, str] = {}
+        for label, choices in self.starting_points().items():
+            # what is left open would be drawn; of equal points the first gives its name
+            study.enqueue_trial({**unchanged, **choices}, skip_if_exists=True)
+            labels.setdefault(digest(self.arrangement(choices)), label)
+        return labels
 
     def starting_points(self) -> dict[str, Choices]:
         """Returns the points that are measured first, by their names."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from autotune.deploy.files import read_json
 from autotune.deploy.records import PositiveWhole, Text, Whole, from_plain
 
-FORMAT = "autotune-recording/2"
+FORMAT = "autotune-recording/3"
 """Name of the format."""
 
 SETTINGS = "recording.json"

@@ -111,6 +111,7 @@ def own_study(
     model: Model,
     budget: OwnBudget,
     report: OnProgress,
+    samples: Sequence[Feed] = (),
 ) -> OwnStudy:
     """Returns the study of one model, which goes on where an earlier one ended.
 
@@ -122,6 +123,7 @@ def own_study(
         model: Its model.
         budget: What it may take.
         report: Called as the study goes on.
+        samples: Its inputs where it is part of a chain; else those of the recording are taken.
 
     Raises:
         AutotuneError: nothing can be measured here.
@@ -129,10 +131,7 @@ def own_study(
     folder = options.folder / STUDIES
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / f"{session.name}.inputs"
-    shapes = [shape for shape in session.shapes.values() if shape.calls]
-    call_s = session.seconds / max(1, session.calls)
-    count = min(_SAMPLES, max(_FEWEST_SAMPLES, round(_SAMPLED_S / max(1e-9, call_s))))
-    generated = write_samples(shapes, model, data, options.seed, count)
+    generated = _write_own_samples(samples, session, model, data, options.seed)
     first = _today_file(session, folder)
     report(Progress(stage="", note=f"{session.name}: its own study, {budget.trials} trials"))
     result = run_study(
@@ -177,6 +176,31 @@ def trials_of(sessions: Sequence[RecordedSession], trials: int) -> Mapping[str, 
     }
 
 
+def _write_own_samples(
+    samples: Sequence[Feed], session: RecordedSession, model: Model, folder: Path, seed: int
+) -> int:
+    """Writes the samples of a session's study, as many as its time allows.
+
+    Returns how many of them were generated.
+    """
+    call_s = session.seconds / max(1, session.calls)
+    count = min(_SAMPLES, max(_FEWEST_SAMPLES, round(_SAMPLED_S / max(1e-9, call_s))))
+    if not samples:
+        shapes = [shape for shape in session.shapes.values() if shape.calls]
+        return write_samples(shapes, model, folder, seed, count)
+    _make_empty(folder)
+    places = np.unique(np.linspace(0, len(samples) - 1, count).astype(int))
+    for number, place in enumerate(places):
+        _write_sample(folder / f"{number:04d}.npz", samples[place])
+    return 0
+
+
+def _make_empty(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.npz"):
+        old.unlink()
+
+
 def write_samples(
     chosen: Sequence[Shape], model: Model, folder: Path, seed: int, most: int = _SAMPLES
 ) -> int:
@@ -186,9 +210,7 @@ def write_samples(
     few taken evenly from them are a fair choice. The largest is there however rare it is, because
     it decides on the memory.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.npz"):
-        old.unlink()
+    _make_empty(folder)
     shapes = sorted(
         chosen,
         key=lambda shape: sum(int(np.prod(item.shape)) for item in shape.inputs),

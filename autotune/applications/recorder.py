@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from autotune.applications.layout import (
     OPENED,
     Settings,
 )
+from autotune.applications.returned import FedBy, Returned
 from autotune.deploy.hook import guarded, say
 from autotune.deploy.records import to_plain
 
@@ -52,9 +53,9 @@ _pack_into, _CALL_BYTES = CALL.pack_into, CALL.size
 class Watched:
     """A session that is recorded: its line, and a cell for each shape that it was called with.
 
-    A cell holds the shape's number, how often it came, and when its next input is kept. An equal
-    session that is opened after this one is gone takes its place: an application may open one for
-    each request.
+    A cell holds the shape's number, how often it came, when its next input is kept, and the shapes
+    of what was returned by earlier calls; None once these shapes have varied. An equal session that
+    is opened after this one is gone takes its place: an application may open one for each request.
     """
 
     __slots__ = ("cells", "events", "line", "session", "token")
@@ -97,6 +98,7 @@ class Recorder:
         self._slots = itertools.count()
         self._chunks: list[Any] = []
         self._faults: set[str] = set()
+        self.returned = Returned()
         # a signal handler or the garbage collector may come back in the middle
         self._lock = threading.RLock()
 
@@ -263,37 +265,55 @@ class Recorder:
             return False
         return True
 
-    def cell_of(self, watched: Watched, feed: Any, asked: tuple[Any, Any]) -> tuple[Any, Any]:
+    def cell_of(
+        self, watched: Watched, feed: Any, asked: tuple[Any, Any], fed: Mapping[str, FedBy]
+    ) -> tuple[Any, Any]:
         """Returns the cell of a call's shape, and its inputs with their shapes.
+
+        What an earlier call returned grows with each token: it has its place there for a shape.
 
         Args:
             watched: The session.
             feed: Its inputs by name.
             asked: The names of the outputs that are asked for, and entries of the run options.
+            fed: Which of the inputs were returned by earlier calls.
         """
         try:
-            key: object = (asked, *feed, *[value.shape for value in feed.values()])
+            key = self._key(feed, asked, fed)
         except AttributeError:  # lists, which ONNX Runtime takes as well
             feed = {name: watched.listed(name, value) for name, value in feed.items()}
-            key = (asked, *feed, *[value.shape for value in feed.values()])
+            key = self._key(feed, asked, fed)
         cell = watched.cells.get(key)
         if cell is None:
-            cell = self._new_shape(watched, feed, asked, key)
+            cell = self._new_shape(watched, feed, asked, fed, key)
+        if fed and cell[3] is not None and cell[3] != _shapes_of(feed, fed):
+            cell[3] = None
+            self.write({"kind": "varies", "shape": cell[0]})
         return cell, feed
 
+    def _key(self, feed: Any, asked: tuple[Any, Any], fed: Mapping[str, FedBy]) -> object:
+        shapes = [fed.get(name, value.shape) for name, value in feed.items()]
+        return (asked, *feed, *shapes)
+
     def _new_shape(
-        self, watched: Watched, feed: Any, asked: tuple[Any, Any], key: object
+        self,
+        watched: Watched,
+        feed: Any,
+        asked: tuple[Any, Any],
+        fed: Mapping[str, FedBy],
+        key: object,
     ) -> list[Any]:
         described = [described_input(name, value) for name, value in feed.items()]
         if any(callable(getattr(value, "shape", 0)) for value in feed.values()):
-            key = f"{asked} {described}"
+            key = f"{asked} {[fed.get(item['name'], item) for item in described]}"
         if key in watched.cells:
             return watched.cells[key]
         if len(watched.cells) >= _MOST_SHAPES:
             raise ValueError(f"a session has more than {_MOST_SHAPES} shapes; others are left out")
         with self._exclusive():
             self._introduce(watched)  # it may have been opened before this process was forked
-        cell = [next(self._shapes), 0, 1 if self._settings.keep_inputs else sys.maxsize]
+        next_kept = 1 if self._settings.keep_inputs else sys.maxsize
+        cell = [next(self._shapes), 0, next_kept, _shapes_of(feed, fed)]
         outputs, entries = asked
         self.write(
             {
@@ -303,6 +323,10 @@ class Recorder:
                 "inputs": described,
                 "outputs": None if outputs is None else [str(name) for name in outputs],
                 "run_options": dict(entries),
+                "fed": {
+                    name: {"session": session, "place": place}
+                    for name, (session, place) in fed.items()
+                },
             }
         )
         watched.cells[key] = cell
@@ -360,14 +384,16 @@ class Recorder:
                     raise
             return self._chunks[number]
 
-    def keep(self, cell: list[Any], feed: Any) -> str:
+    def keep(self, cell: list[Any], feed: Any, fed: Mapping[str, FedBy]) -> str:
         """Keeps the inputs of a call that is about to begin; returns the name of their file.
 
-        The name is empty where there is no room for them.
+        The name is empty where there is no room for them. Of what earlier calls returned the first
+        call keeps a copy, and further ones only where the shapes stay the same.
         """
         count = cell[1] + 1
         cell[2] = 2 * count if count < 2 ** (_MOST_INPUTS - 1) else sys.maxsize
-        arrays = {name: array_of(value) for name, value in feed.items()}
+        left_out = fed if cell[3] is None else {}
+        arrays = {name: array_of(value) for name, value in feed.items() if name not in left_out}
         size = sum(array.nbytes for array in arrays.values())
         share = 1.0 if count == 1 else _SHARE_OF_FURTHER
         if not self._reserve(size, int(share * (self._settings.max_mib << 20))):
@@ -402,6 +428,12 @@ class Recorder:
             file.seek(0)
             file.write(struct.pack("<Q", used + size_bytes))
         return True
+
+
+def _shapes_of(feed: Any, names: Iterable[str]) -> list[tuple[int, ...]]:
+    """Returns the shapes of these inputs."""
+    shapes = [feed[name].shape for name in names]
+    return [tuple(shape() if callable(shape) else shape) for shape in shapes]
 
 
 def _mapped(path: Path, size: int) -> Any:

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +122,19 @@ class InputShape:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fed:
+    """Where an input is in the latest call of a session in the same thread.
+
+    Attributes:
+        session: The session's number in the process.
+        place: The number of an output; or the name of an input that was fed so itself.
+    """
+
+    session: Whole
+    place: Whole | Text
+
+
+@dataclass(frozen=True, kw_only=True)
 class _ShapeLine:
     kind: Text
     number: Whole
@@ -129,6 +142,13 @@ class _ShapeLine:
     inputs: tuple[InputShape, ...]
     outputs: tuple[Text, ...] | None = None
     run_options: Mapping[Text, Text] = field(default_factory=dict)
+    fed: Mapping[Text, Fed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _VariesLine:
+    kind: Text
+    shape: Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +175,7 @@ _LINES: Mapping[str, type] = {
     "process": _ProcessLine,
     "session": OpenedSession,
     "shape": _ShapeLine,
+    "varies": _VariesLine,
     "input": _InputLine,
     "left_out": _LeftOutLine,
     "unknown": _UnknownLine,
@@ -170,6 +191,8 @@ class Shape:
         outputs: The outputs that are asked for; None for all.
         run_options: Entries of the run options, by name.
         files: Inputs that were kept, by the names of their files.
+        fed: Inputs of a chain, which earlier calls returned. Their shapes vary: `inputs` has those
+            of the first call, and `files` of further calls may lack them.
         left_out: How many were not kept because there was no room.
         calls: How often it came.
         seconds: Time of all its calls.
@@ -178,6 +201,7 @@ class Shape:
     inputs: tuple[InputShape, ...]
     outputs: tuple[str, ...] | None = None
     run_options: Mapping[str, str] = field(default_factory=dict)
+    fed: Mapping[str, Fed] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     left_out: int = 0
     calls: int = 0
@@ -334,6 +358,8 @@ class _Lines:
         shapes: Sessions and shapes by the numbers of the shapes.
         owners: The sessions' numbers by those of the shapes.
         events: The sessions' numbers by those of their openings and closings.
+        fed: What earlier calls returned, by the numbers of the shapes.
+        varying: The numbers of sessions that are fed returned arrays of varying shapes.
     """
 
     process: _ProcessLine | None = None
@@ -342,6 +368,25 @@ class _Lines:
     shapes: dict[int, tuple[RecordedSession, Shape]] = field(default_factory=dict)
     owners: dict[int, int] = field(default_factory=dict)
     events: dict[int, int] = field(default_factory=dict)
+    fed: dict[int, Mapping[str, Fed]] = field(default_factory=dict)
+    varying: set[int] = field(default_factory=set)
+
+    def with_chains(self) -> Self:
+        """Returns the lines with what is fed to the shapes of chains.
+
+        A chain ends in a session that is fed returned arrays of varying shapes, such as the step of
+        a decoder, and begins with the sessions that these arrays come from. Elsewhere the copies of
+        a few calls stand for all of them, as a recurrent state does.
+        """
+        chained, found = set[int](), self.varying
+        while found:
+            chained |= found
+            own = (self.fed[number] for number, owner in self.owners.items() if owner in found)
+            found = {item.session for fed in own for item in fed.values()} - chained
+        for number, owner in self.owners.items():
+            if owner in chained:
+                self.shapes[number][1].fed = self.fed[number]
+        return self
 
     def with_calls(self, rows: NDArray[Any]) -> Process:
         """Returns the process with its calls, which are added to its sessions."""
@@ -416,9 +461,15 @@ class _Reader:
                     asked = Shape(
                         inputs=line.inputs, outputs=line.outputs, run_options=line.run_options
                     )
-                    key = (line.inputs, line.outputs, tuple(line.run_options.items()))
+                    key = (
+                        *(line.inputs, line.outputs, tuple(line.run_options.items())),
+                        tuple(line.fed.items()),
+                    )
                     own.shapes[line.number] = session, session.shapes.setdefault(key, asked)
                     own.owners[line.number] = line.session
+                    own.fed[line.number] = line.fed
+                case _VariesLine() if line.shape in own.shapes:
+                    own.varying.add(own.owners[line.shape])
                 case _InputLine() if line.shape in own.shapes:
                     path = self._folder / INPUTS / line.file
                     if is_file(path):
@@ -431,7 +482,7 @@ class _Reader:
                     pass
         if not own.opened:
             return None
-        return own.with_calls(_rows(self._folder, file.stem.removeprefix("process-")))
+        return own.with_chains().with_calls(_rows(self._folder, file.stem.removeprefix("process-")))
 
     def _session(self, line: OpenedSession) -> RecordedSession:
         key = f"{line.sha256} {line.passed} {line.providers}"

@@ -209,19 +209,7 @@ class ReplayMeasurer:
         self._folder.cleanup()
 
     def _open(self, child: Child, arrangement: Arrangement) -> OpenedSessions:
-        openings = [arrangement.openings[session.name] for session in self._schedule.sessions]
-        message = {
-            "do": "open",
-            "sessions": [opening.to_json() for opening in openings],
-            "calls": [asdict(call) for call in self._schedule.calls],
-            "feeds": str(self._feeds),
-            "blocks_per_s": self._blocks_per_s,
-            "pool_threads": arrangement.pool_threads,
-        }
-        opened = child.request(message, _OPEN_LIMIT_S, OpenedSessions)
-        if len(opened.interfaces) != len(openings):
-            raise ChildFailure("protocol", "another number of sessions")
-        return opened
+        return open_sessions(child, self._schedule, arrangement, self._feeds, self._blocks_per_s)
 
     def _replay_today(self) -> Replayed:
         assert self._reference is not None
@@ -233,6 +221,40 @@ class ReplayMeasurer:
         reply = child.request({"do": "replay"}, self._limit_s, Replayed)
         child.freeze()
         return reply
+
+
+def open_sessions(
+    child: Child,
+    schedule: Schedule,
+    arrangement: Arrangement,
+    feeds: Path,
+    blocks_per_s: float = 0.0,
+) -> OpenedSessions:
+    """Opens all sessions of an arrangement in a child, which gets the calls that it will make.
+
+    Args:
+        child: The child.
+        schedule: The calls.
+        arrangement: The sessions.
+        feeds: The file with the inputs of the calls.
+        blocks_per_s: How much a thread works in a second; 0 where there is no work between calls.
+
+    Raises:
+        ChildFailure: they cannot be opened.
+    """
+    openings = [arrangement.openings[session.name] for session in schedule.sessions]
+    message = {
+        "do": "open",
+        "sessions": [opening.to_json() for opening in openings],
+        "calls": [asdict(call) for call in schedule.calls],
+        "feeds": str(feeds),
+        "blocks_per_s": blocks_per_s,
+        "pool_threads": arrangement.pool_threads,
+    }
+    opened = child.request(message, _OPEN_LIMIT_S, OpenedSessions)
+    if len(opened.interfaces) != len(openings):
+        raise ChildFailure("protocol", "another number of sessions")
+    return opened
 
 
 def _cannot_replay(failure: ChildFailure) -> CannotMeasureError:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from autotune.deploy.passed import Interface
-from autotune.deploy.records import MeasuredAmount, MeasuredPositive
+from autotune.deploy.records import MeasuredAmount, MeasuredPositive, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,3 +41,14 @@ class Replayed:
     cpu_s: MeasuredAmount
     peak_mib: MeasuredAmount
     held_mib: MeasuredAmount
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """All calls were made, and what was asked for is written.
+
+    Attributes:
+        input_bytes: The size of the inputs of each call; 0 of openings and closings.
+    """
+
+    input_bytes: tuple[Whole, ...]

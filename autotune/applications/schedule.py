@@ -55,6 +55,7 @@ class ScheduledCall:
         feed: Number of its inputs.
         outputs: The outputs that it asks for; None for all.
         run_options: Entries of its run options, by name.
+        fed: Inputs that are outputs of earlier calls: the number of the call, and of its output.
         thread: Number of its thread.
         after: Number of the last call of another thread that ended before it began; -1 for none.
         work_s: CPU time that the thread spent between its last call and this one.
@@ -70,6 +71,7 @@ class ScheduledCall:
     kind: str = "run"
     outputs: Sequence[str] | None = None
     run_options: Mapping[str, str] = field(default_factory=dict)
+    fed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,15 +135,23 @@ def schedule_of(
         )
     names = {name: number for number, name in enumerate(models)}
     of_name = np.array([names.get(session.name, -1) for session, _ in process.shapes])
-    chosen = _fair_stretch(calls, of_name, lengths_s)
+    chosen = _fair_stretch(calls, of_name, lengths_s, _starts(process, calls))
     sessions, of_session = _sessions_of(process, models)
     feeds, of_shape, generated = _feeds_of(process, models, chosen, seed)
-    steps = _steps(process, chosen, of_session, of_shape)
+    steps = _chained(process, _steps(process, chosen, of_session, of_shape), of_session)
+    rows = [step.row for step in steps if step.call.kind == "run"]
+    if not rows:
+        raise RequestError(
+            "the recording has no call that can be replayed: all of them are fed what sessions "
+            "return that cannot be tuned"
+        )
+    began_ns = min(int(row["began_ns"]) for row in rows)
+    ended_ns = max(int(row["ended_ns"]) for row in rows)
     return Schedule(
         sessions=sessions,
         calls=_calls(steps),
         feeds=tuple(feeds),
-        recorded_s=float(chosen["ended_ns"].max() - chosen["began_ns"].min()) / 1e9,
+        recorded_s=(ended_ns - began_ns) / 1e9,
         generated=generated,
     )
 
@@ -163,8 +173,21 @@ def _sessions_of(
     return tuple(sessions.values()), np.array([places.get(owner, -1) for owner in owners])
 
 
+def _starts(process: Process, calls: NDArray[Any]) -> NDArray[np.int64]:
+    """Returns where a stretch may begin: at calls that are fed nothing that others returned."""
+    starts = np.linspace(_WARM_UP * len(calls), len(calls) - 1, _STRETCHES).astype(int)
+    is_first = np.array([not shape.fed for _, shape in process.shapes])
+    firsts = np.flatnonzero(is_first[calls["shape"]])
+    if len(firsts):
+        starts = firsts[np.searchsorted(firsts, starts).clip(max=len(firsts) - 1)]
+    return np.unique(starts)
+
+
 def _fair_stretch(
-    calls: NDArray[Any], of_session: NDArray[Any], lengths_s: Sequence[float]
+    calls: NDArray[Any],
+    of_session: NDArray[Any],
+    lengths_s: Sequence[float],
+    starts: NDArray[np.int64],
 ) -> NDArray[Any]:
     """Returns the shortest stretch in which the sessions that matter are called as in the whole."""
     whole = _shares(calls, of_session)
@@ -172,7 +195,7 @@ def _fair_stretch(
     wanted = np.minimum(wanted, _counts(calls, of_session))
     chosen = calls[:1]
     for longest_s in lengths_s:
-        chosen = _stretch(calls, of_session, longest_s)
+        chosen = _stretch(calls, of_session, longest_s, starts)
         is_near = np.abs(_shares(chosen, of_session) - whole).sum() <= _NEAR
         if is_near and (_counts(chosen, of_session) >= wanted).all():
             break
@@ -184,7 +207,9 @@ def _counts(calls: NDArray[Any], of_session: NDArray[Any]) -> NDArray[np.int64]:
     return np.bincount(of_session[calls["shape"]], minlength=int(of_session.max()) + 1)
 
 
-def _stretch(calls: NDArray[Any], of_session: NDArray[Any], longest_s: float) -> NDArray[Any]:
+def _stretch(
+    calls: NDArray[Any], of_session: NDArray[Any], longest_s: float, starts: NDArray[np.int64]
+) -> NDArray[Any]:
     """Returns successive calls in which the sessions have shares of the time as in the whole."""
     longest_ns = int(longest_s * 1e9)
     last_ns = int(calls["ended_ns"].max())
@@ -192,8 +217,7 @@ def _stretch(calls: NDArray[Any], of_session: NDArray[Any], longest_s: float) ->
         return calls
     whole = _shares(calls, of_session)
     best, best_distance = calls[:1], np.inf
-    starts = np.linspace(_WARM_UP * len(calls), len(calls) - 1, _STRETCHES).astype(int)
-    for start in np.unique(starts):
+    for start in starts:
         own = calls[start : start + _MOST_CALLS]
         own = own[own["ended_ns"] - own["began_ns"][0] <= longest_ns]
         if not len(own):
@@ -255,6 +279,37 @@ def _steps(
         )
         steps.append(_Step(row, call))
     return sorted(steps, key=lambda step: int(step.row["began_ns"]))
+
+
+def _chained(process: Process, steps: Sequence[_Step], of_session: NDArray[Any]) -> Sequence[_Step]:
+    """Returns the steps with the calls that feed them.
+
+    A chain that began before the stretch, or in a session that is not replayed, is left out.
+    """
+    numbers = {own: int(place) for own, place in zip(process.numbers, of_session, strict=True)}
+    latest: dict[tuple[int, int], int] = {}  # by thread and session
+    kept: list[_Step] = []
+    for step in steps:
+        if step.call.kind != "run":
+            kept.append(step)
+            continue
+        thread = int(step.row["thread"])
+        fed: dict[str, tuple[int, int]] = {}
+        wanted = process.shapes[int(step.row["shape"])][1].fed
+        for name, item in wanted.items():
+            source = latest.get((thread, numbers.get(item.session, -1)))
+            if source is None:
+                break
+            if isinstance(item.place, int):
+                fed[name] = source, item.place
+            elif item.place in kept[source].call.fed:
+                fed[name] = kept[source].call.fed[item.place]
+        if fed.keys() == wanted.keys():
+            latest[thread, step.call.session] = len(kept)
+            kept.append(_Step(step.row, replace(step.call, fed=fed)))
+        else:
+            latest.pop((thread, step.call.session), None)
+    return kept
 
 
 def _events(
@@ -341,7 +396,8 @@ def _feeds_of(
             own = _kept(shape, model, room)
             if not own:
                 sizes = {item.name: item.shape for item in shape.inputs}
-                own = [one_sample(model, sizes, seed)]
+                sample = one_sample(model, sizes, seed)
+                own = [{name: sample[name] for name in sample if name not in shape.fed}]
                 generated += 1
         except DataError as error:
             raise NoInputsError(session.name, error) from None
@@ -352,7 +408,7 @@ def _feeds_of(
 
 
 def _kept(shape: Shape, model: Model, room: int) -> list[Feed]:
-    """Returns inputs of a shape that were kept and fit into the room.
+    """Returns inputs of a shape that were kept and fit into the room; what is fed is left out.
 
     Raises:
         DataError: a file is damaged.
@@ -361,6 +417,9 @@ def _kept(shape: Shape, model: Model, room: int) -> list[Feed]:
     names = {tensor.name for tensor in model.inputs}
     for file in shape.files[-_FEEDS_OF_SHAPE:]:
         own = next(iter(load_samples(file)), None)
-        if own is not None and own.keys() <= names and sum(a.nbytes for a in own.values()) < room:
+        if own is None or not own.keys() <= names:
+            continue
+        own = {name: array for name, array in own.items() if name not in shape.fed}
+        if sum(array.nbytes for array in own.values()) < room:
             kept.append(own)
     return kept

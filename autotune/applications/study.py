@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL
 
+from autotune.applications.chains import ChainAnswers, Play, chained, play, samples_of_chains
 from autotune.applications.confirm import (
     FEWEST_ROUNDS,
     ROUNDS,
@@ -53,9 +54,11 @@ from autotune.deploy.options import RUN_ENTRIES
 from autotune.deploy.passed import ONLY_FETCHES
 from autotune.deploy.session import SessionConfig
 from autotune.errors import AutotuneError, CannotMeasureError, DataError, RequestError
+from autotune.facts.feeds import Feed
 from autotune.facts.model import Model, describe
 from autotune.facts.runtime import runtime
 from autotune.process.durable import write_json
+from autotune.search.trial import Limits
 from autotune.storage.database import Place, open_storage, quiet_optuna
 from autotune.storage.locks import exclusive_use
 from autotune.study.progress import OnProgress, Progress
@@ -126,6 +129,7 @@ def study_application(
     report: OnProgress,
     measure: Callable[[Schedule, Arrangement], Replays] = ReplayMeasurer,
     study: Callable[..., OwnStudy] = own_study,
+    play: Play = play,
 ) -> ApplicationResult:
     """Returns the result of an application's study, and writes the tuned application.
 
@@ -134,6 +138,7 @@ def study_application(
         report: Called as the study goes on.
         measure: Makes what replays arrangements; tests bring their own.
         study: The study of one model; tests bring their own.
+        play: Makes the calls of chains; tests bring their own.
 
     Raises:
         AutotuneError: the request is wrong, or nothing can be measured here.
@@ -144,13 +149,14 @@ def study_application(
     _find_tunable(state)
     options.folder.mkdir(parents=True, exist_ok=True)
     with exclusive_use(options.folder, cores=False, wait=options.wait, on_note=state.note):
-        return _study(state, measure, study)
+        return _study(state, measure, study, play)
 
 
 def _study(
     state: _State,
     measure: Callable[[Schedule, Arrangement], Replays],
     study: Callable[..., OwnStudy],
+    play: Play,
 ) -> ApplicationResult:
     """Studies each model, then all sessions together; writes the tuned application."""
     options = state.options
@@ -160,12 +166,16 @@ def _study(
     budgets = trials_of([item.session for item in tunable], max(1, options.trials - joint))
     words = _duration_in_words(state, schedule, budgets, joint)
     state.report(Progress(stage="", note=words))
+    samples = _chain_samples(state, schedule, play)
     for item in tunable:
         name = item.session.name
+        if item not in state.tunable:
+            continue
         try:
             limit_s = _own_limit_s(state, item.session)
             own = OwnBudget(trials=budgets[name], timeout_s=limit_s)
-            item.study = study(options, item.session, item.model, own, state.tell)
+            inputs = samples.pop(name, ())
+            item.study = study(options, item.session, item.model, own, state.tell, inputs)
         except (DataError, CannotMeasureError) as error:
             _leave(state, name, str(error))
         else:
@@ -176,9 +186,14 @@ def _study(
     counts = Counter(session.name for session in schedule.sessions)
     parts = [_part(item, options, counts[item.session.name]) for item in state.tunable]
     search = JointSearch(parts=parts, cores=usable_cores(), seed=options.seed, turns=schedule.turns)
-    base, confirmed = _together(state, search, schedule, joint, measure)
+    answers = ChainAnswers(
+        schedule=schedule, today=_today(state), limits=_error_limits(state), play=play
+    )
+    base, confirmed = _together(state, search, schedule, joint, measure, answers)
     best = select(base, confirmed, options.preference, options.limits)
     changes = _write(state, search, best)
+    if best is not None:
+        _note_on_answers(state, answers.of(search.arrangement(best.choices or {})))
     result = ApplicationResult(
         format=FORMAT,
         recording=str(options.recording),
@@ -206,10 +221,10 @@ def _together(
     schedule: Schedule,
     trials: int,
     measure: Callable[[Schedule, Arrangement], Replays],
+    answers: ChainAnswers,
 ) -> tuple[Today, list[Confirmed]]:
     """Searches all sessions together; returns today's numbers and those of the best."""
-    today = Arrangement(openings={part.name: part.members[TODAY] for part in search.parts})
-
+    today = answers.today
     names = [part.name for part in search.parts]
     began_s = time.monotonic()
 
@@ -237,7 +252,7 @@ def _together(
         most = max(
             _FEWEST_ENTRANTS, int(min(state.left_s / (FEWEST_ROUNDS * cost_s), _MOST_ENTRANTS))
         )
-        entrants = _entrants(search, measurer, state)[:most]
+        entrants = _rated_entrants(search, measurer, state, answers, most)
         return confirm(
             measurer,
             entrants,
@@ -245,6 +260,48 @@ def _together(
             min(schedule.turns, _FINAL_TURNS),
             seed=state.options.seed,
             left_s=lambda: state.left_s,
+        )
+
+
+def _today(state: _State) -> Arrangement:
+    """Returns the sessions that can be tuned as the application opens them."""
+    return Arrangement(
+        openings={
+            item.session.name: Opening(model=item.model.path, session=item.today)
+            for item in state.tunable
+        }
+    )
+
+
+def _chain_samples(state: _State, schedule: Schedule, play: Play) -> dict[str, list[Feed]]:
+    """Returns samples of sessions in chains; leaves those whose calls cannot be made."""
+    try:
+        return samples_of_chains(schedule, _today(state), play)
+    except DataError as error:
+        for name in chained(schedule):
+            _leave(state, name, f"its calls cannot be made again: {error}")
+        return {}
+
+
+def _error_limits(state: _State) -> dict[str, float]:
+    """Returns the largest error of the sessions that no metric rates alone."""
+    options = state.options
+    limits: dict[str, float] = {}
+    for item in state.tunable:
+        name = item.session.name
+        limit = options.max_error_of(name)
+        if limit is None and options.metric_of(name) is None:
+            limit = Limits().max_error
+        if limit is not None:
+            limits[name] = limit
+    return limits
+
+
+def _note_on_answers(state: _State, errors: Mapping[str, float] | str) -> None:
+    for name, error in errors.items() if isinstance(errors, Mapping) else ():
+        state.note(
+            f"the answers of {name} differ from today's by {error:.2g} where it is fed what the "
+            "tuned sessions return"
         )
 
 
@@ -451,6 +508,29 @@ def _with_threads_of(today: SessionConfig, session: SessionConfig) -> SessionCon
     return replace(session, options={**others, **own})
 
 
+def _rated_entrants(
+    search: JointSearch, measurer: Replays, state: _State, answers: ChainAnswers, most: int
+) -> list[Entrant]:
+    """Returns what takes part at the end, without what gives wrong answers in a chain."""
+    failed = [trial.failure for trial in search.trials if trial.failure]
+    if failed:
+        state.notes.append(f"{len(failed)} configurations failed, such as: {failed[0]}")
+    while True:
+        right = [
+            trial
+            for trial in search.trials
+            if not answers.is_refused(search.arrangement(trial.choices))
+        ]
+        found = _entrants(replace(search, trials=right), measurer, state)
+        entrants = [item for item in found if not answers.is_refused(item.arrangement)][:most]
+        problems = {item.label: answers.problem(item.arrangement) for item in entrants}
+        if not any(problems.values()):
+            return entrants
+        for label, problem in problems.items():
+            if problem:
+                state.note(f"{label} is left out: {problem}")
+
+
 def _entrants(search: JointSearch, measurer: Replays, state: _State) -> list[Entrant]:
     """Returns what takes part at the end: the best of the search, and the defaults."""
     chosen = finalists(search, measurer.baseline.peak_mib, state.options.limits)
@@ -481,9 +561,6 @@ def _entrants(search: JointSearch, measurer: Replays, state: _State) -> list[Ent
     if any(plain[part.name] != part.members[TODAY] for part in search.parts):
         arrangement = Arrangement(openings=plain)
         entrants.append(Entrant(label=_DEFAULTS, choices=None, words="", arrangement=arrangement))
-    failed = [trial.failure for trial in search.trials if trial.failure]
-    if failed:
-        state.notes.append(f"{len(failed)} configurations failed, such as: {failed[0]}")
     return entrants
 
 

@@ -9,20 +9,22 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from autotune.applications.inputs import BOUND, BOUND_OUTPUTS, patch_binding
 from autotune.applications.layout import FAILED, KINDS, LONG_NS
 from autotune.applications.recorder import Recorder
+from autotune.applications.returned import FedBy
 from autotune.deploy.hook import swallow
 
 _ATTRIBUTE = "_autotune_watched"
 _now_ns, _cpu_ns = time.monotonic_ns, time.thread_time_ns
 
-After = Callable[[int, int, bool], None]
-"""Called when a method of ONNX Runtime has ended: with begin, end, and whether it raised."""
+After = Callable[[int, int, bool, Any], None]
+"""Called when a method of ONNX Runtime has ended: with begin, end, whether it raised, and what it
+returned."""
 
 
 def patch_sessions(module: ModuleType, recorder: Recorder) -> None:
@@ -71,13 +73,13 @@ def _entry(original: Any, recorder: Recorder, before: Callable[..., After | None
             swallow(fault, recorder.fault)
         if after is None:
             return original(self, *arguments, **named)
-        began, is_failed = _now_ns(), True
+        began, is_failed, result = _now_ns(), True, None
         try:
             result = original(self, *arguments, **named)
             is_failed = False
         finally:
             try:
-                _finish(after, began, is_failed=is_failed)
+                _finish(after, began, result, is_failed=is_failed)
             except Exception as fault:  # noqa: BLE001
                 swallow(fault, recorder.fault)
         return result
@@ -85,9 +87,9 @@ def _entry(original: Any, recorder: Recorder, before: Callable[..., After | None
     return entry
 
 
-def _finish(after: After, began: int, *, is_failed: bool) -> None:
+def _finish(after: After, began: int, result: Any, *, is_failed: bool) -> None:
     ended = _now_ns()
-    after(began, ended, is_failed)
+    after(began, ended, is_failed, result)
     _thread.ended_ns, _thread.own_ns = ended, _now_ns() - ended
 
 
@@ -99,7 +101,7 @@ def _opening(
     sha256 = recorder.digest(call.model)
     held_kib = _held_kib()
 
-    def after(began: int, ended: int, is_failed: bool) -> None:
+    def after(began: int, ended: int, is_failed: bool, _: Any) -> None:
         if is_failed:
             return
         load_ns = ended - began
@@ -133,27 +135,31 @@ def _calling(
     feed, outputs, options = read(*arguments, **named)
     if feed is None:  # the shapes of its inputs are not known
         return None
-    cell, feed = recorder.cell_of(watched, feed, _asked(outputs, options))
-    name = _kept(recorder, cell, feed)
+    number, returned = watched.line["number"], recorder.returned
+    fed = returned.places(number, feed)
+    cell, feed = recorder.cell_of(watched, feed, _asked(outputs, options), fed)
+    name = _kept(recorder, cell, feed, fed)
     cpu_began = _cpu_ns() if _now_ns() - _thread.ended_ns > LONG_NS else 0
 
-    def after(began: int, ended: int, is_failed: bool) -> None:
+    def after(began: int, ended: int, is_failed: bool, result: Any) -> None:
         cpu_ended = _cpu_ns() if ended - began > LONG_NS else 0
         flags = kind | (FAILED if is_failed else 0)
         cell[1] += not is_failed
         recorder.put(cell[0], flags, began, ended, 0, (cpu_began, cpu_ended), _thread.own_ns)
         if name:
             recorder.kept(cell, name, is_failed=is_failed)
+        if not is_failed:
+            returned.note(number, fed, feed, result or ())
 
     return after
 
 
-def _kept(recorder: Recorder, cell: list[Any], feed: Any) -> str:
+def _kept(recorder: Recorder, cell: list[Any], feed: Any, fed: Mapping[str, FedBy]) -> str:
     """Returns the file with the inputs of the call that begins; empty where they are not kept."""
     if cell[1] + 1 < cell[2]:
         return ""
     try:
-        return recorder.keep(cell, feed)
+        return recorder.keep(cell, feed, fed)
     except Exception as fault:  # noqa: BLE001  # its time and its shape are recorded all the same
         swallow(fault, recorder.fault)
         return ""
@@ -206,8 +212,9 @@ def _with_note(
     if watched is None or not callable(callback) or len(arguments) > len(names):
         return arguments, named
     asked = _asked(given["output_names"], given.get("run_options"))
-    cell, feed = recorder.cell_of(watched, given["input_feed"], asked)
-    name = _kept(recorder, cell, feed)
+    cell, feed = recorder.cell_of(watched, given["input_feed"], asked, {})
+    name = _kept(recorder, cell, feed, {})
+    recorder.returned.note(watched.line["number"], {}, feed, ())
     caller, kind = threading.get_ident(), KINDS.index("run_async")
 
     def called(results: Any, user_data: Any, fault: str) -> Any:

@@ -188,7 +188,9 @@ def outcome(result: ApplicationResult) -> str:
 def _why_nothing(result: ApplicationResult) -> str:
     offered = [item for item in result.confirmed if item.choices is not None]
     kept = [item for item in offered if result.limits.keeps(item)]
-    if offered and not kept:
+    if not offered:
+        return "nothing was compared with it; a longer --timeout leaves time for that"
+    if not kept:
         return "nothing that was compared keeps the limits of memory"
     within = " within the limits of memory" if len(kept) < len(offered) else ""
     return f"nothing{within} was better by more than the noise"
