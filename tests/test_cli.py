@@ -251,7 +251,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(place=place, stdout=done.stdout)
 
 
-@pytest.mark.process
 def test_a_study_prints_one_document(made: Made) -> None:
     result = made.result
     assert made.stdout == json.dumps(result, indent=2) + "\n"

@@ -63,7 +63,6 @@ def _tune(model: Path, space: str, out: Path, **options: Any) -> StudyResult:
     return FakeWorld(_cost, on_disk=True).tune(model, space=space, out=out, trials=10, **options)
 
 
-@pytest.mark.process
 def test_several_clients_seek_throughput(served: StudyResult) -> None:
     result = served
     assert result.objectives == ("throughput_per_s", "peak_memory_mib")
