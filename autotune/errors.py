@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+_DENIED = "permission denied: this user may not use it; change its permissions, or name another"
 _REQUEST = {
-    errno.EACCES: "this user may not use it; change its permissions, or name another",
-    errno.EPERM: "this user may not use it; change its permissions, or name another",
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
     errno.ENAMETOOLONG: "the name is too long for the file system; name a shorter one",
     errno.ELOOP: "its links lead in a circle; name the file itself",
     errno.ENOENT: "it is not there; check the name",

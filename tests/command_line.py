@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 from autotune.cli import app
+from autotune.cli.console import messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class Done:
 
 def run(folder: Path, *arguments: str) -> Done:
     """Runs the program in `folder`, from its command line to its exit code."""
+    messages().quiet = False  # an earlier command of this process may have been quiet
     streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
     with (
         contextlib.chdir(folder),

@@ -251,7 +251,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(place=place, stdout=done.stdout)
 
 
-@pytest.mark.process
 def test_a_study_prints_one_document(made: Made) -> None:
     result = made.result
     assert made.stdout == json.dumps(result, indent=2) + "\n"
@@ -296,6 +295,16 @@ def test_a_study_ends_with_the_line_that_loads_its_config(made: Made) -> None:
     assert len(lines) < 20
 
 
+def test_a_quiet_study_prints_the_result_alone(made: Made) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made.place)
+        done = run(made.place, "study", "model.onnx", "--trials", "4", "-q")
+    assert done.returncode == 0
+    assert done.stdout.startswith("model.onnx: ")
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
 def test_a_folder_in_place_of_the_model_continues(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,7 +339,7 @@ def test_picking_what_is_no_member(made: Made) -> None:
         (["pick", "model.autotune", "--trial", "0", "--prefer", "memory"], "--trial"),
         (["pick", "model.autotune", "--max-memory", "lots"], "'--max-memory': 'lots'"),
         (["pick", "model.autotune", "--max-latency", "0.0000001ms"], "no member of the front"),
-        (["show", "absent"], "absent holds no result of a study"),
+        (["show", "absent"], "there is no file or folder absent"),
         (["compare", "model.autotune/front.json"], "front.json"),
         (["compare", "model.autotune/best.json", "--shape", "frames"], "NAME=1,3,224,224"),
         (["compare", "model.autotune/best.json", "--shape", "frame=1"], "Did you mean 'frames'?"),
@@ -367,6 +376,10 @@ def test_pick_writes_the_page_again(tmp_path: Path, frozen_study: Path) -> None:
 def test_the_help_of_a_study_fits_a_screen() -> None:
     """And there are at most as many commands as one can survey."""
     text = CliRunner().invoke(app, ["study", "--help"], env={"COLUMNS": "100"}).output
+    for panel in ("Inputs", "Decoders", "Limits and objectives", "Search", "Storage"):
+        assert f"─ {panel} ─" in text
+    for rare in ("--sampler", "--try", "--max-held-memory"):
+        assert rare not in text
     assert len(text.splitlines()) <= 50
     assert 20 < len(re.findall(r"^│ *--", text, re.MULTILINE)) <= 30
     assert sum(map(len, COMMANDS.values())) <= 15

@@ -76,12 +76,12 @@ def test_the_help_names_all_targets() -> None:
         (["export", "CONFIG", "--to", "pyhton"], "Did you mean 'python'?"),
         (["compare", "CONFIG", "--min-speedup", "fast"], "'fast' is not a factor"),
         (["compare", "CONFIG", "lstm.autotune", "--trial", "1"], "name its folder alone"),
-        (["compare", "lstm.autotune", "--trial", "1"], "holds no study"),
+        (["compare", "lstm.autotune", "--trial", "1"], "is a config without its study"),
         (["compare", "CONFIG", "--junit", "CONFIG"], "is compared; name another file"),
         (["compare", "CONFIG", "--junit", "lstm.autotune"], "is a folder"),
         (["compare", "CONFIG", "CONFIG"], "is named twice"),
         (["compare", "CONFIG", "--clients", "0"], "--clients"),
-        (["compare", "absent.json"], "cannot read the config absent.json"),
+        (["compare", "absent.json"], "there is no file or folder absent.json"),
     ],
 )
 def test_wrong_requests(

@@ -163,7 +163,7 @@ def test_missing_section(place: list[str]) -> None:
 
 def test_files_that_are_no_config(tmp_path: Path) -> None:
     path = tmp_path / "best.json"
-    with pytest.raises(ConfigError, match="cannot read the config"):
+    with pytest.raises(ConfigError, match="there is no file or folder"):
         TunedConfig.read(path)
     for text, words in (("{", "no JSON"), ("[]", "must be an object"), (" " * (2 << 20), "larger")):
         path.write_text(text, encoding="utf-8")

@@ -74,9 +74,9 @@ STUDY = ["study", "m.onnx"]
         ([*STUDY, "--shape", f"{ENDLESS}=1"], "has no input"),
         ([*STUDY, "--fix", f"{ENDLESS}=1"], "--fix"),
         ([*STUDY, "--space", ENDLESS], ENDLESS[:40]),
-        ([ENDLESS], "No such command"),
-        (["show", "net[v2]"], "net[v2] holds no result"),
-        (["study", "net[/red].onnx"], "there is no file net[/red].onnx"),
+        ([ENDLESS], "there is no command"),
+        (["show", "net[v2]"], "there is no file or folder net[v2]"),
+        (["study", "net[/red].onnx"], "there is no file or folder net[/red].onnx"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "-".join(value)[:60],
 )
@@ -226,7 +226,7 @@ def test_terminals_without_our_characters(variables: dict[str, str]) -> None:
     done = shell(f"$A show {folder}; $A show 'a×b…'", **variables)
     assert "Traceback" not in done.stderr
     assert "the default" in done.stdout
-    assert "holds no result" in done.stderr
+    assert "there is no file or folder" in done.stderr
 
 
 @pytest.mark.process

@@ -201,7 +201,10 @@ def test_a_broken_package_is_not_taken_for_a_damaged_model(
 
 
 def test_a_folder_for_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"is a folder; name the \.onnx file in it"):
+    with pytest.raises(ModelError, match="is a folder, not an ONNX model; name a file"):
+        describe(tmp_path)
+    (tmp_path / "net.onnx").touch()
+    with pytest.raises(ModelError, match=r"name one of them: .*net\.onnx"):
         describe(tmp_path)
 
 

@@ -11,16 +11,13 @@ from autotune.cli import parsing
 @pytest.mark.parametrize(
     ("parse", "text", "value"),
     [
-        (parsing.duration_s, "90", 90.0),
         (parsing.duration_s, "45s", 45.0),
         (parsing.duration_s, "10m", 600.0),
         (parsing.duration_s, "10 min", 600.0),
         (parsing.duration_s, "0.5H", 1800.0),
-        (parsing.memory_mib, "300", 300.0),
         (parsing.memory_mib, "300MiB", 300.0),
         (parsing.memory_mib, "1.5 gib", 1536.0),
         (parsing.memory_mib, "1GB", 1e9 / 2**20),
-        (parsing.latency_ms, "10", 10.0),
         (parsing.latency_ms, "10ms", 10.0),
         (parsing.latency_ms, "250us", 0.25),
         (parsing.latency_ms, "2s", 2000.0),
@@ -65,6 +62,12 @@ def test_quantities_are_finite_and_above_zero(parse: Callable[[str], float], tex
     assert f"'{text}' is not a " in refusal.value.message
     assert "one of the units" in refusal.value.message
     assert "such as" in refusal.value.message
+
+
+@pytest.mark.parametrize("parse", [parsing.duration_s, parsing.memory_mib, parsing.latency_ms])
+def test_a_number_without_a_unit_is_refused_everywhere(parse: Callable[[str], float]) -> None:
+    with pytest.raises(typer.BadParameter, match="'40' has no unit"):
+        parse("40")
 
 
 _PAIR = "not of the form KEY=VALUE, such as arena=off"

@@ -88,7 +88,7 @@ def test_a_study_moves_with_its_folder(place: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["."], ". holds no study"),
+        (["."], "name one of them: model.onnx"),
         (["nonsense://host"], "--storage"),
         (["model.autotune", "--set", "study_name=other"], "there is none called 'other'"),
     ],

@@ -3,9 +3,12 @@
 The exit codes stand in docs/api.md, and :mod:`autotune.cli.faults` gives them.
 """
 
+import itertools
 import os
+import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +17,7 @@ import autotune
 from autotune.cli.applications import record_command, run_tuned
 from autotune.cli.comparing import compare_configs
 from autotune.cli.configs import check_config, export_config
-from autotune.cli.console import drop_output, messages, output, prepare_streams
+from autotune.cli.console import drop_output, messages, output, prepare_streams, print_json
 from autotune.cli.faults import Ending, ending_of
 from autotune.cli.inspection import inspect_file, profile_session
 from autotune.cli.interrupts import INTERRUPTED
@@ -22,6 +25,8 @@ from autotune.cli.report import report
 from autotune.cli.results import pick, show
 from autotune.cli.study import study
 from autotune.cli.tools import runtimes, show_hardware, show_spaces, write_sample
+from autotune.deploy.files import is_folder
+from autotune.errors import RequestError, did_you_mean
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Search": {"study": study, "show": show, "report": report, "pick": pick},
@@ -41,6 +46,25 @@ COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     },
 }
 """The commands by the panel of the help that lists them."""
+
+_MEANT: Mapping[str, str] = {
+    **dict.fromkeys("tune optimize optimise search start run-study resume".split(), "study"),
+    **dict.fromkeys("bench benchmark measure time".split(), "compare"),
+    **dict.fromkeys("list ls result results status".split(), "show"),
+    **dict.fromkeys("validate verify test".split(), "check"),
+    **dict.fromkeys("analyze analyse info explain".split(), "inspect"),
+    **dict.fromkeys("convert deploy".split(), "export"),
+    **dict.fromkeys("clean clear prune cache".split(), "study DIR --clean"),
+    **dict.fromkeys("apply load".split(), "run"),
+    **dict.fromkeys("providers devices doctor".split(), "hardware"),
+    **dict.fromkeys("example demo".split(), "sample"),
+    **dict.fromkeys("usage man".split(), "--help"),
+    "select": "pick",
+    "trace": "profile",
+    "help": "--help",
+    "version": "--version",
+}
+"""What other programs call a command, and what to type here."""
 
 _COMPLETE = "_AUTOTUNE_COMPLETE"
 """The environment variable by which a shell asks for completions."""
@@ -76,8 +100,11 @@ def options(
 def main() -> None:
     """Runs the command line; the entry point of the program."""
     prepare_streams()
-    ending = run(sys.argv[1:])
+    arguments = sys.argv[1:]
+    ending = run(arguments)
     if ending.lines:
+        if _wants_json(arguments):
+            print_json({"error": {"message": ending.message, "code": ending.code}})
         style = None if ending.code == INTERRUPTED else "red"
         messages().quiet = False
         messages().print(ending.lines, style=style, soft_wrap=True)
@@ -90,6 +117,7 @@ def run(arguments: list[str]) -> Ending:
     if _COMPLETE in os.environ:
         command(prog_name="autotune")
     try:
+        _check_command(arguments)
         # not command.main(): it would print faults, and past the consoles
         with command.make_context("autotune", arguments) as context:
             command.invoke(context)
@@ -103,3 +131,28 @@ def run(arguments: list[str]) -> Ending:
     except OSError:
         drop_output()
     return ending
+
+
+def _check_command(arguments: Sequence[str]) -> None:
+    """Refuses a command that does not exist, and says which one is meant.
+
+    Raises:
+        RequestError: there is none of that name.
+    """
+    names = [name for commands in COMMANDS.values() for name in commands]
+    name = arguments[0] if arguments else "-"
+    if name.startswith("-") or name in names:
+        return
+    if meant := _MEANT.get(name.lower()):
+        hint = f" Type autotune {meant}."
+    elif Path(name).suffix == ".onnx" or is_folder(Path(name)):
+        hint = f" Type autotune study {shlex.quote(name)}."
+    else:
+        hint = did_you_mean(name, names) or " autotune --help lists the commands."
+    raise RequestError(f"there is no command '{name}'.{hint}")
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Returns whether a command of ours was asked for JSON; what follows ``--`` is another's."""
+    own = itertools.takewhile(lambda word: word != "--", arguments)
+    return "--json" in own

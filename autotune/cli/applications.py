@@ -11,8 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune.cli import parsing
 from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import JsonOption, QuietOption
+from autotune.deploy.files import is_file, is_folder
 from autotune.errors import AutotuneError, RequestError
 from autotune.process.signals import signals_later
 
@@ -25,7 +27,11 @@ _OUT = typer.Option(
     "--out", "-o", metavar="app.rec", help="Folder of the recording (app.rec).", show_default=False
 )
 _MAX_MIB = typer.Option(
-    "--max-mib", metavar="256", help="Most MiB of real inputs to keep (256).", show_default=False
+    "--max-mib",
+    metavar="256",
+    parser=parsing.whole,
+    help="Most MiB of real inputs to keep (256).",
+    show_default=False,
 )
 _KEEP_INPUTS = typer.Option(
     "--keep-inputs",
@@ -105,12 +111,18 @@ def run_tuned(
 
     words = list(arguments or ())
     folder = os.environ.get(APPLY_VARIABLE)
-    if words and Path(words[0]).is_dir():
+    # with the variable set, all words may be the command
+    if words and (folder is None or is_folder(Path(words[0]))):
         folder = words.pop(0)
     if folder is None:
         raise RequestError(
             "name the folder of a tuned application and, after --, the command: "
             "autotune run app.tuned -- python app.py"
+        )
+    if not is_folder(Path(folder)):
+        raise RequestError(
+            f"there is no folder {folder}; `autotune study app.rec` writes a tuned application "
+            "from a recording, which `autotune record -- COMMAND` makes"
         )
     TunedApplication.read(Path(folder))
     environment = tuned_environment(Path(folder), verbose=verbose)
@@ -131,7 +143,6 @@ def run_tuned(
 def is_recording(what: str) -> bool:
     """Returns whether `what` is the folder of a recording."""
     from autotune.applications.layout import SETTINGS
-    from autotune.deploy.files import is_file
 
     return is_file(Path(what) / SETTINGS)
 
@@ -197,7 +208,6 @@ def _as_typed(names: Sequence[str]) -> str:
 def is_tuned_application(what: str) -> bool:
     """Returns whether `what` is the folder of a tuned application."""
     from autotune.deploy.application import FILE
-    from autotune.deploy.files import is_file
 
     return is_file(Path(what) / FILE)
 

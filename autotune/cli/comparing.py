@@ -52,7 +52,9 @@ _PATHS = typer.Argument(
 _BASELINE = of_inputs(
     metavar="CONFIG", help="What to compare with (the original model under default options)."
 )
-_TRIAL = of_inputs(metavar="N", help="Measure this trial of the study again. Repeatable.")
+_TRIAL = of_inputs(
+    metavar="N", parser=parsing.whole, help="Measure this trial of the study again. Repeatable."
+)
 _RUNTIMES = of_inputs(
     "--runtimes",
     metavar="NAME==VERSION",

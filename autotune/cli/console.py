@@ -54,9 +54,12 @@ def _width(stream: TextIO | None) -> int | None:
 
 
 def present(view: "View", *, as_json: bool) -> None:
-    """Prints a view to stdout: as text, or as one JSON document."""
+    """Prints a view to stdout: as text, of a quiet command as one line, or as one JSON document."""
     if as_json:
         print_json(view.data)
+        return
+    if messages().quiet:
+        output().print(view.in_one_line, soft_wrap=True)
         return
     with signals_later():
         from autotune.report.terminal import renderable

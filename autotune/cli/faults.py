@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import typer
 
 from autotune.cli.interrupts import INTERRUPTED
-from autotune.errors import AutotuneError, RequestError, shortened, system_fault
+from autotune.errors import AutotuneError, RequestError, sentence, shortened, system_fault
 from autotune.storage.masking import without_secrets
 
 BUG = 1
@@ -20,6 +20,7 @@ CLOSED_PIPE = 141
 """The exit code where nobody reads the output: 128 and the number of SIGPIPE, as shells have it."""
 
 
+_ERROR = "Error: "
 _ENDLESS = re.compile(r"\S{500,}")
 
 
@@ -33,6 +34,11 @@ class Ending:
 
     code: int
     lines: str = ""
+
+    @property
+    def message(self) -> str:
+        """The same for a program: without the word that begins it."""
+        return self.lines.removeprefix(_ERROR)
 
 
 def ending_of(fault: BaseException) -> Ending:
@@ -49,7 +55,7 @@ def ending_of(fault: BaseException) -> Ending:
         return Ending(code=RequestError.exit_code, lines=_fit_to_print(_usage_error(fault)))
     error = fault if isinstance(fault, AutotuneError) else system_fault(fault)
     if error is not None:
-        return Ending(code=error.exit_code, lines=_fit_to_print(f"Error: {error}"))
+        return Ending(code=error.exit_code, lines=_fit_to_print(f"{_ERROR}{sentence(str(error))}"))
     lines = "".join(traceback.format_exception(fault))
     return Ending(code=BUG, lines=_fit_to_print(lines.rstrip()))
 
@@ -62,5 +68,5 @@ def _fit_to_print(text: str) -> str:
 def _usage_error(error: typer.TyperException) -> str:
     """Returns what is wrong with a command line, and the command that says what is right."""
     context = getattr(error, "ctx", None)
-    said = f"Error: {error.format_message()}"
+    said = f"{_ERROR}{sentence(error.format_message())}"
     return said if context is None else f"{said}\nTry '{context.command_path} --help'."

@@ -68,6 +68,7 @@ def profile_session(
     model: ModelOption = None,
     data: DataOption = None,
     shape: ShapeOption = None,
+    value: ValueOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -85,7 +86,14 @@ def profile_session(
         from autotune.results.writing import PAGE
 
     with own_cores(), steps("profiling") as on_step:
-        profiling = profile(what, model, data=data, shapes=dict(shape or ()), on_step=on_step)
+        profiling = profile(
+            what,
+            model,
+            data=data,
+            shapes=dict(shape or ()),
+            values=parsing.numbers(value),
+            on_step=on_step,
+        )
     present(view_profile(profiling), as_json=as_json)
     if is_folder(what):
         problem = write_last_page(what)

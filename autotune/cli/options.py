@@ -10,14 +10,18 @@ from autotune.cli import parsing
 
 INPUTS = "Inputs"
 LIMITS = "Limits and objectives"
-SEARCH = "Search and storage"
+SEARCH = "Search"
+DECODERS = "Decoders"
+STORAGE = "Storage"
 
 # an option of a panel
 of_inputs = partial(typer.Option, rich_help_panel=INPUTS)
 of_limits = partial(typer.Option, rich_help_panel=LIMITS)
 of_search = partial(typer.Option, rich_help_panel=SEARCH)
+of_decoders = partial(typer.Option, rich_help_panel=DECODERS)
+of_storage = partial(typer.Option, rich_help_panel=STORAGE)
 
-PROMPT_TOKENS = of_inputs(
+PROMPT_TOKENS = of_decoders(
     "--prompt-tokens",
     metavar="64,512",
     parser=parsing.token_counts,
@@ -42,12 +46,15 @@ MAX_MEMORY = of_limits(
     parser=parsing.memory_mib,
     help="Largest peak memory that a session may add.",
 )
-MAX_HELD_MEMORY = of_limits(
+_HELD_MEMORY = partial(
+    of_limits,
     "--max-held-memory",
     metavar="200MiB",
     parser=parsing.memory_mib,
     help="Most memory that a process may hold after all runs.",
 )
+MAX_HELD_MEMORY = _HELD_MEMORY()
+HIDDEN_MAX_HELD_MEMORY = _HELD_MEMORY(hidden=True)
 MAX_LATENCY = of_limits(
     "--max-latency",
     metavar="10ms",
@@ -78,25 +85,27 @@ ValueOption = Annotated[
         metavar="NAME=16000",
         parser=parsing.named_value,
         help="Number that fills a generated input. Repeatable.",
-        hidden=True,  # few models have settings among their inputs
     ),
 ]
 GenerateOption = Annotated[
     Path | None,
-    of_inputs(
+    of_decoders(
         "--generate", metavar="JSONL", help="Prompts of a decoder, text or token ids (generated)."
     ),
 ]
 PromptTokensOption = Annotated[list[tuple] | None, PROMPT_TOKENS]  # type: ignore[type-arg]
 NewTokensOption = Annotated[
     int | None,
-    of_inputs(
-        "--new-tokens", metavar="N", help="How many tokens a decoder adds to each prompt (64)."
+    of_decoders(
+        "--new-tokens",
+        metavar="N",
+        parser=parsing.whole,
+        help="How many tokens a decoder adds to each prompt (64).",
     ),
 ]
 PairOption = Annotated[
     list[parsing.KeyValue] | None,
-    of_inputs(
+    of_decoders(
         "--pair",
         metavar="PAST=PRESENT",
         parser=parsing.fed_back,
@@ -118,11 +127,11 @@ ClientsOption = Annotated[
     ),
 ]
 StudyNameOption = Annotated[
-    str | None, of_search("--study-name", metavar="NAME", help="Name of the study in its storage.")
+    str | None, of_storage("--study-name", metavar="NAME", help="Name of the study in its storage.")
 ]
 UrlOption = Annotated[
     str | None,
-    of_search(
+    of_storage(
         "--storage",
         metavar="URL",
         help="Database of the trials (AUTOTUNE_STORAGE, or a file in DIR).",
@@ -132,5 +141,5 @@ JsonOption = Annotated[
     bool, typer.Option("--json", metavar="", help="Print one JSON document instead of text.")
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", metavar="", help="Show no progress and no notes.")
+    bool, typer.Option("--quiet", "-q", metavar="", help="Print the result alone, as one line.")
 ]

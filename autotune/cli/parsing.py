@@ -35,17 +35,17 @@ class NamedShape(NamedTuple):
 
 
 def duration_s(text: str) -> float:
-    """Returns a time such as ``10m`` in seconds; seconds are the unit if none is given."""
+    """Returns a time such as ``10m`` in seconds."""
     return _quantity(text, _TIMES_S, "time", "10m")
 
 
 def memory_mib(text: str) -> float:
-    """Returns a size such as ``300MiB`` in MiB; MiB are the unit if none is given."""
+    """Returns a size such as ``300MiB`` in MiB."""
     return _quantity(text, _SIZES_MIB, "size", "300MiB")
 
 
 def latency_ms(text: str) -> float:
-    """Returns a latency such as ``10ms`` in ms; ms are the unit if none is given."""
+    """Returns a latency such as ``10ms`` in ms."""
     return _quantity(text, _LATENCIES_MS, "latency", "10ms")
 
 
@@ -61,12 +61,16 @@ def factor(text: str) -> float:
     return _positive(text, rf"({_NUMBER})\s*[x×]?", "a factor above 0, such as 1.2")
 
 
+def drop(text: str) -> float:
+    """Returns by how much a metric may fall, such as ``0.01`` or ``1%``; 0 allows nothing."""
+    return 0.0 if re.fullmatch(r"0+(\.0*)?\s*%?", text.strip()) else error(text)
+
+
 def clients(text: str) -> int:
     """Returns a number of clients, from 1 to 256."""
-    match = re.fullmatch("[0-9]{1,3}", text.strip())
-    if not match or not 1 <= int(match[0]) <= _MOST_CLIENTS:
+    if not re.fullmatch("[0-9]{1,3}", text.strip()) or not 1 <= int(text) <= _MOST_CLIENTS:
         raise typer.BadParameter(f"'{text}' is not a whole number from 1 to {_MOST_CLIENTS}.")
-    return int(match[0])
+    return int(text)
 
 
 def pair(text: str, form: str = "KEY=VALUE, such as arena=off") -> KeyValue:
@@ -104,9 +108,10 @@ def settings(given: Iterable[KeyValue]) -> dict[str, Any]:
     return values
 
 
-def _whole(text: str) -> int:
-    if not re.fullmatch("-?[0-9]{1,18}", text):
-        raise typer.BadParameter(f"'{text}' is not a whole number.")
+def whole(text: str | int) -> int:
+    """Returns a whole number. Typer parses a default as well."""
+    if not re.fullmatch("-?[0-9]{1,18}", str(text)):
+        raise typer.BadParameter(f"'{text}' is not a whole number, such as 20.")
     return int(text)
 
 
@@ -117,8 +122,8 @@ def _is_yes(text: str) -> bool:
 
 
 SETTINGS: Mapping[str, Callable[[str], object]] = {
-    "seed": _whole,
-    "new_tokens": _whole,
+    "seed": whole,
+    "new_tokens": whole,
     "pair": str,
     "early_stop": _is_yes,
     "wait": _is_yes,
@@ -184,14 +189,16 @@ def _positive(text: str, pattern: str, noun: str) -> float:
 
 
 def _quantity(text: str, units: Mapping[str, float], noun: str, example: str) -> float:
-    """Returns a number times its unit; the first unit counts if none is given."""
+    """Returns a number times its unit."""
     match = re.fullmatch(rf"\s*({_NUMBER})\s*([a-zA-Z]*)\s*", text)
     factors = {unit.lower(): factor for unit, factor in units.items()}
-    unit = (match[2] or next(iter(units))).lower() if match else ""
+    unit = match[2].lower() if match else ""
     value = float(match[1]) * factors[unit] if match and unit in factors else math.nan
     if not 0 < value < math.inf:
+        bare = match is not None and not unit and 0 < float(match[1]) < math.inf
+        fault = "has no unit" if bare else f"is not a {noun}"
         raise typer.BadParameter(
-            f"'{text}' is not a {noun}. "
+            f"'{text}' {fault}. "
             f"Write a number above 0 and one of the units {', '.join(units)}, such as {example}."
         )
     return value

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from autotune.cli import parsing
 from autotune.cli.applications import is_recording
 from autotune.cli.console import present
 from autotune.cli.options import (
@@ -89,7 +90,10 @@ def pick(
     folder: FolderArgument,
     model: Annotated[Path | None, _MODEL] = None,
     trial: Annotated[
-        int | None, typer.Option(metavar="N", help="Number of the trial (see autotune show).")
+        int | None,
+        typer.Option(
+            metavar="N", parser=parsing.whole, help="Number of the trial (see autotune show)."
+        ),
     ] = None,
     prefer: Annotated[
         str | None,

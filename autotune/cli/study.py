@@ -16,8 +16,8 @@ from autotune.cli.applications import is_recording, run_application_study
 from autotune.cli.console import messages, present
 from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
 from autotune.cli.options import (
+    HIDDEN_MAX_HELD_MEMORY,
     MAX_ERROR,
-    MAX_HELD_MEMORY,
     MAX_LATENCY,
     MAX_MEMORY,
     ClientsOption,
@@ -32,19 +32,16 @@ from autotune.cli.options import (
     of_inputs,
     of_limits,
     of_search,
+    of_storage,
 )
+from autotune.deploy.files import is_folder
 from autotune.errors import RequestError
 from autotune.process.signals import signals_later
 
 if TYPE_CHECKING:
     from autotune.study.options import StudyOptions
 
-_WHAT = typer.Argument(
-    metavar="MODEL|DIR|URL",
-    help="A model (.onnx), a recording (app.rec), or a study to continue.",
-    show_default=False,
-)
-_MORE = typer.Argument(hidden=True)
+_WHAT = typer.Argument(metavar="MODEL|DIR|URL", show_default=False, hidden=True)
 _BATCH = of_inputs(
     "--batch",
     metavar="1,2,4,8",
@@ -57,26 +54,30 @@ _OUTPUTS = of_inputs(
 _METRIC = of_limits(
     "--metric", metavar="NAME", help="Rates answers: top1, cosine, or MODULE:FUNCTION."
 )
-_MAX_DROP = of_limits("--max-drop", metavar="0.01", help="How far the metric may fall (0.01).")
+_MAX_DROP = of_limits(
+    "--max-drop", metavar="0.01", parser=parsing.drop, help="How far the metric may fall (0.01)."
+)
 _OBJECTIVE = of_limits(
-    "--objective",
-    metavar="NAME",
-    help="latency, memory, held_memory, cpu, load, p99, device_memory, throughput, tokens, ttft. "
-    "Repeatable.",
+    "--objective", metavar="NAME", help="latency, memory, cpu, load, p99, throughput, tokens, ttft."
 )
 _PREFER = of_limits(
     "--prefer", metavar="NAME", help="Objective that chooses best.json, or balanced (first)."
 )
 _TRIALS = of_search(
-    "--trials", "-n", metavar="N", help="Configurations to measure, earlier runs included (100)."
+    "--trials",
+    "-n",
+    metavar="N",
+    parser=parsing.whole,
+    help="Configurations to measure, earlier runs included (100).",
 )
 _TIMEOUT = of_search(
     "--timeout", metavar="10m", parser=parsing.duration_s, help="End the search after this time."
 )
+_DRY_RUN = of_search(
+    "--dry-run", metavar="", help="Show space, inputs, first trials and time; search nothing."
+)
 _SPACE = of_search(
-    "--space",
-    metavar="NAME|TOML",
-    help="The search space: a preset (see autotune spaces) or a file.",
+    "--space", metavar="NAME|TOML", help="The search space: a preset (autotune spaces) or a file."
 )
 _FIX = of_search(
     "--fix",
@@ -85,34 +86,34 @@ _FIX = of_search(
     help="Fix a parameter, except in the default. Repeatable.",
 )
 _PROVIDERS = of_search(
-    "--providers",
-    metavar="cpu,openvino",
-    help="Execution providers to search (all that can be used here).",
+    "--providers", metavar="cpu,...", help="Execution providers to search (all that are ready)."
 )
 _RUNTIMES = of_search(
-    "--runtimes", metavar="NAME", help="Other ONNX Runtimes to search too; see autotune runtimes."
+    "--runtimes", metavar="NAME", help="Other ONNX Runtimes to search too (autotune runtimes)."
 )
 _SAMPLER = of_search(
-    "--sampler",
-    metavar="NAME",
-    help="Sampler of Optuna instead of ours: tpe, nsga2, nsga3, gp, random, MODULE:CLASS.",
+    "--sampler", help="Optuna's tpe, nsga2, nsga3, gp or random, or MODULE:CLASS.", hidden=True
 )
-_TRY = of_search("--try", metavar="FILE.json", help="Measure this configuration first. Repeatable.")
-_OUT = of_search("--out", "-o", metavar="DIR", help="Folder to write to (MODEL.autotune).")
+_TRY = of_search(
+    "--try", help="Measure the configuration in this file first. Repeatable.", hidden=True
+)
 _SET = of_search(
     "--set",
     metavar="NAME=VALUE",
     parser=parsing.setting,
     help=f"{', '.join(parsing.SETTINGS)}.",
 )
+_OUT = of_storage("--out", "-o", metavar="DIR", help="Folder to write to (MODEL.autotune).")
+_CLEAN = of_storage(
+    "--clean", metavar="", help="Remove the cache of the study; best.json and the trials stay."
+)
 
 # Options that are no fields of the record by these names.
-_OF_THE_COMMAND = frozenset("what more storage rare as_json quiet".split())
+_OF_THE_COMMAND = frozenset("named storage rare dry_run clean as_json quiet".split())
 
 
 def study(
-    what: Annotated[str | None, _WHAT] = None,
-    more: Annotated[list[str] | None, _MORE] = None,
+    named: Annotated[list[str] | None, _WHAT] = None,
     data: DataOption = None,
     shapes: ShapeOption = None,
     values: ValueOption = None,
@@ -123,7 +124,7 @@ def study(
     clients: ClientsOption = None,
     max_error: Annotated[float | None, MAX_ERROR] = None,
     max_memory_mib: Annotated[float | None, MAX_MEMORY] = None,
-    max_held_memory_mib: Annotated[float | None, MAX_HELD_MEMORY] = None,
+    max_held_memory_mib: Annotated[float | None, HIDDEN_MAX_HELD_MEMORY] = None,
     max_latency_ms: Annotated[float | None, MAX_LATENCY] = None,
     metric: Annotated[str | None, _METRIC] = None,
     max_drop: Annotated[float | None, _MAX_DROP] = None,
@@ -137,13 +138,18 @@ def study(
     runtimes: Annotated[list[str] | None, _RUNTIMES] = None,
     sampler: Annotated[str | None, _SAMPLER] = None,
     first: Annotated[list[Path] | None, _TRY] = None,
+    dry_run: Annotated[bool, _DRY_RUN] = False,
     out: Annotated[Path | None, _OUT] = None,
     storage: UrlOption = None,
+    clean: Annotated[bool, _CLEAN] = False,
     rare: Annotated[list[parsing.KeyValue] | None, _SET] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Searches for a model's best configuration and writes best.json; typed again, it goes on."""
+    """Searches for the best configuration and writes best.json; typed again, the study goes on.
+
+    Name a model (.onnx), a recording (app.rec), or the folder or storage of a study to continue.
+    """
     # as typed; None stands for what was left out
     given = {
         name: None if value is False or value == [] else value
@@ -156,17 +162,46 @@ def study(
         given[name] = [number for numbers in given[name] or () for number in numbers] or None
     given |= parsing.settings(rare or ())
     messages().quiet = quiet
+    what, more = (named[0], named[1:]) if named else (None, [])
     if more:
         raise RequestError(
             f"a study is of one model, and {more[0]} is another one. An encoder and its decoder "
             "are two studies: `autotune study encoder.onnx`, and `autotune study decoder.onnx "
             "--generate prompts.jsonl --data encoded.npz` with the encoder's output"
         )
-    if what is not None and is_recording(what):
+    if clean:
+        _clean(what, given["out"], as_json=as_json)
+    elif what is not None and is_recording(what):
         given["storage"] = storage
+        if dry_run:
+            raise RequestError(f"--dry-run is for a model; type autotune show {what} instead")
         run_application_study(Path(what), given, as_json=as_json)
+    elif dry_run:
+        _show_plan(_options(what, storage, given), as_json=as_json)
     else:
         run_study(_options(what, storage, given), as_json=as_json)
+
+
+def _clean(what: str | None, out: Path | None, *, as_json: bool) -> None:
+    """Removes the cache of a study, or of all studies of a tuned application."""
+    with signals_later():
+        from autotune.report.spaces import view_cleaned
+        from autotune.study.cleaning import clean
+        from autotune.study.options import folder_for
+
+    if what is None:
+        raise RequestError("name the study to clean: autotune study DIR --clean")
+    folder = out or (Path(what) if is_folder(Path(what)) else folder_for(Path(what)))
+    present(view_cleaned(folder, clean(folder)), as_json=as_json)
+
+
+def _show_plan(options: "StudyOptions", *, as_json: bool) -> None:
+    """Shows what a study would do."""
+    with signals_later():
+        from autotune.report.plan import view_plan
+        from autotune.study.plan import plan_of
+
+    present(view_plan(plan_of(options)), as_json=as_json)
 
 
 def _options(what: str | None, storage: str | None, given: Mapping[str, Any]) -> "StudyOptions":

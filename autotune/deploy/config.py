@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
+from autotune.deploy import kinds
 from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.files import digest_files, is_folder, read_json
 from autotune.deploy.options import Value
@@ -444,9 +445,10 @@ class TunedConfig:
         try:
             data = read_json(path, _LARGEST_BYTES)
         except FormatError as error:
-            raise ConfigError(
+            words = kinds.mistaken(path, kinds.CONFIG) or (
                 f"cannot read the config {path}: {error}; name a tuned config such as best.json"
-            ) from None
+            )
+            raise ConfigError(words) from None
         try:
             return cls.from_json(data)
         except ConfigError as error:

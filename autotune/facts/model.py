@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.files import digest_files, is_file, is_folder
+from autotune.deploy.files import digest_files, open_file
+from autotune.deploy.kinds import MODEL, mistaken
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ModelError, shown
-from autotune.facts.model_facts import ModelFacts
+from autotune.errors import FormatError, ModelError, shown
+from autotune.facts.model_facts import NO_MODEL, ModelFacts
 from autotune.facts.runtime import without_places
 from autotune.process.child import Child, ChildFailure, memory_limit
 
@@ -71,10 +72,10 @@ def describe(path: Path, pairs: Mapping[str, str] | None = None) -> Model:
     Raises:
         ModelError: there is no such file, or ONNX Runtime cannot run it; the message says why.
     """
-    if is_folder(path):
-        raise ModelError(f"{path} is a folder; name the .onnx file in it")
-    if not is_file(path):
-        raise ModelError(f"there is no file {path}")
+    try:
+        open_file(path).close()
+    except FormatError as error:
+        raise ModelError(mistaken(path, MODEL) or f"cannot read {path}: {error}") from None
     with Child(_CHILD, memory_limit()) as child:
         # not resolved: the data of a link, as in Hugging Face's cache, lie beside the link
         request = {"do": "inspect", "path": str(path.absolute()), "pairs": dict(pairs or {})}
@@ -144,4 +145,5 @@ def _refusal(path: Path, failure: ChildFailure) -> str:
             f"{match[2]}; upgrade onnxruntime or save the model with an older IR version"
         )
     reason = re.sub(r"^Load model from .* failed:", "", without_places(text))
-    return f"{path} cannot be used: {reason}"
+    words = f"{path} cannot be used: {reason}"
+    return (mistaken(path, MODEL) or words) if reason.startswith(NO_MODEL) else words

@@ -16,7 +16,7 @@ from autotune.facts.breaking import open_default
 from autotune.facts.decoder_graph import decoder_in
 from autotune.facts.graph_inputs import described
 from autotune.facts.graphs import RUNTIME_DOMAIN, all_graphs, all_nodes, all_weights, operator_of
-from autotune.facts.model_facts import ModelFacts, Tensor
+from autotune.facts.model_facts import NO_MODEL, ModelFacts, Tensor
 from autotune.facts.optimised import count_subnormals, optimised_model, optimised_weights
 from autotune.facts.weights import (
     element_count,
@@ -91,9 +91,9 @@ def _parse(path: Path) -> onnx.ModelProto:
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # the parser's own classes differ between protobuf versions
-        raise ValueError("it is no ONNX model, or a truncated one") from error
+        raise ValueError(f"{NO_MODEL}, or a truncated one") from error
     if not model.ir_version or not model.graph.node:
-        raise ValueError("it is no ONNX model, or one without nodes")
+        raise ValueError(f"{NO_MODEL}, or one without nodes")
     return model
 
 

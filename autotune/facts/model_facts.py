@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from autotune.deploy.decoder import Decoder
 from autotune.deploy.records import BareName, Text, Whole
 
+NO_MODEL = "it is no ONNX model"
+"""How the reason begins where a file is no model at all."""
+
 Dimension = Whole | Text | None
 """A size, a symbolic name, or None where the model says nothing."""
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from onnx import external_data_helper, helper, numpy_helper
 
 from autotune.facts.graphs import all_graphs, all_nodes, operator_of
-from autotune.facts.weights import fold_constants, read
+from autotune.facts.weights import read
+from autotune.graph.algebra.model import fold_constants
 from autotune.graph.entries import AS_PRECISION, StepRefusedError, UnfitModelError
 from autotune.graph.model_file import refill, size_with_data
 

@@ -42,7 +42,10 @@ def view_comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> View
     for config in comparison.configs:
         blocks += _since_it_was_tuned(config)
     blocks += _answers(comparison)
-    return View(blocks=blocks, data=_data(comparison, verdicts))
+    # a broken limit is the result, or else the last limit that is kept
+    told = [verdict for verdict in verdicts if not verdict.kept][:1] or verdicts[-1:]
+    result = "".join(_verdict(verdict).text for verdict in told)
+    return View(blocks=blocks, data=_data(comparison, verdicts), result=result)
 
 
 def _since_it_was_tuned(config: Compared) -> Iterator[Line]:

@@ -1,9 +1,10 @@
 """Search spaces, and the studies in a storage."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from autotune.report.text import printable
-from autotune.report.view import BLANK, Line, Table, View
+from autotune.report.view import BLANK, Line, Table, View, lines
 from autotune.space.space import COUNT_LIMIT, Parameter, Space
 from autotune.study.resume import StoredStudy
 
@@ -40,7 +41,7 @@ def view_space(space: Space, *, is_resolved: bool) -> View:
             parameters,
             *([BLANK] if left_out else []),
             *map(Line, left_out),
-            *([BLANK, Line(_count(space))] if is_resolved else []),
+            *([BLANK, Line(count_of(space))] if is_resolved else []),
         ],
         data={
             "name": space.name,
@@ -66,7 +67,19 @@ def view_studies(entries: Sequence[StoredStudy], storage: str) -> View:
     )
 
 
-def _count(space: Space) -> str:
+def view_cleaned(folder: Path, freed_bytes: int) -> View:
+    """Returns what the removal of a study's cache freed, and what stays."""
+    if freed_bytes:
+        freed = f"The cache of {folder} is removed: {freed_bytes / 2**20:.1f} MiB are free."
+        then = "best.json, its model and the trials stay; a study that goes on makes what it needs."
+    else:
+        freed, then = f"The cache of {folder} holds nothing.", ""
+    data = {"folder": str(folder), "freed_bytes": freed_bytes}
+    return View(blocks=lines(freed, then), data=data)
+
+
+def count_of(space: Space) -> str:
+    """Returns how many configurations a space has, in words."""
     configurations = space.configurations
     count = f"more than {COUNT_LIMIT:,}" if configurations is None else f"{len(configurations):,}"
     return f"{count} configurations"

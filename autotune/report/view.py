@@ -55,10 +55,18 @@ class View:
 
     Attributes:
         data: The result as JSON values, for programs.
+        result: The result in one line; the first line of the blocks if empty.
     """
 
     blocks: Sequence[Block]
     data: Mapping[str, Any]
+    result: str = ""
+
+    @property
+    def in_one_line(self) -> str:
+        """The result in one line."""
+        texts = (block.text for block in self.blocks if isinstance(block, Line) and block.text)
+        return self.result or next(texts, "")
 
 
 def lines(*texts: str, tone: Tone = "") -> list[Line]:

@@ -73,6 +73,7 @@ def profile(
     *,
     data: Path | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, float] | None = None,
     on_step: OnStep = lambda _done, _total: None,
 ) -> Profiling:
     """Returns where the time of a run goes.
@@ -98,7 +99,7 @@ def profile(
     lineup = lineup_of([file], source, None)
     refuse_other_runtimes(lineup, "autotune profile")
     (subject,), original = lineup.subjects, lineup.model
-    workload = workload_for(original, data, shapes or {})
+    workload = workload_for(original, data, shapes or {}, values=values or {})
     if subject.batch is not None:
         workload = Batching.of(original, workload, [subject.batch]).workload(
             workload, subject.batch

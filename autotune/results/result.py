@@ -9,6 +9,7 @@ from typing import Any
 
 from autotune.deploy.config import CONFIG, Environment, Evidence
 from autotune.deploy.files import is_file, read_bytes, read_json
+from autotune.deploy.kinds import STUDY, mistaken
 from autotune.deploy.options import Value
 from autotune.deploy.records import PositiveWhole, body, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown
@@ -228,7 +229,8 @@ class StudyResult:
         path = folder / FRONT
         if not is_file(path):
             raise StudyError(
-                f"{folder} holds no result of a study ({FRONT} is missing); "
+                mistaken(folder, STUDY)
+                or f"{folder} holds no result of a study ({FRONT} is missing); "
                 "run `autotune study MODEL` first, or name the folder that it wrote"
             )
         try:

@@ -322,7 +322,7 @@ class StudyOptions(CommonOptions):
     @property
     def folder(self) -> Path:
         """The folder that the study writes to."""
-        return self.out if self.out is not None else Path(f"{self.model.stem}.autotune")
+        return self.out if self.out is not None else folder_for(self.model)
 
     def resolved(self, ctx: Context) -> "StudyOptions":
         """Returns the options as they were resolved: what another machine would be asked for."""
@@ -362,6 +362,11 @@ class StudyOptions(CommonOptions):
         defaults: Json = to_plain(cls(model=Path()))
         del defaults["model"]
         return from_plain(cls, {**defaults, **data})
+
+
+def folder_for(model: Path) -> Path:
+    """Returns the folder to which a study of a model writes where no other one is named."""
+    return Path(f"{model.stem}.autotune")
 
 
 _LISTS = frozenset(item.name for item in fields(StudyOptions) if str(item.type).startswith("tuple"))

@@ -9,6 +9,7 @@ from typing import Any
 import optuna
 
 from autotune.deploy.files import is_file
+from autotune.deploy.kinds import STUDY, mistaken
 from autotune.errors import FormatError, RequestError, StudyError, did_you_mean
 from autotune.facts.hardware import Facts
 from autotune.results.result import FRONT
@@ -80,7 +81,8 @@ def place_of(text: str | None) -> tuple[Place, Path | None]:
     if is_file(folder / FRONT) and os.environ.get(VARIABLE):
         return Place.of(None, folder), folder
     raise StudyError(
-        f"{without_secrets(text)} holds no study ({DATABASE} is missing); name the folder that "
+        mistaken(folder, STUDY)
+        or f"{without_secrets(text)} holds no study ({DATABASE} is missing); name the folder that "
         f"`autotune study` wrote, and the URL of its storage in {VARIABLE} if it has another one"
     )
 

@@ -15,8 +15,8 @@ from autotune.graph.algebra.scope import READ_TYPES, SMALL, Array, Scope, attrib
 # Operators whose value on constants is computed once. Whole numbers are left alone where they
 # would be divided.
 _COMPUTED = frozenset(
-    "Add Cast Concat ConstantOfShape Div Equal Exp Expand Flatten Gather Mul Neg Pow Reciprocal "
-    "Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
+    "Add Cast Concat ConstantOfShape Div Equal Exp Expand Flatten Gather Identity Mul Neg Pow "
+    "Reciprocal Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
 )
 
 
@@ -335,3 +335,6 @@ RULES = (
 
 SHAPES = RULES[:4]
 """Those of them that make shapes known."""
+
+CONSTANTS = RULES[3:4]
+"""The one that computes nodes of constants."""
