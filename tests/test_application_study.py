@@ -424,13 +424,14 @@ def test_the_best_of_each_session_is_joined() -> None:
         measured(1.4, 100, a_member=TODAY, b_member=TODAY, a_threads=2, b_arena="on"),
         measured(1.6, 10, a_member=TODAY, b_member="trial 1", a_threads=2, b_arena="off"),
     ]
-    assert joined(search) == {
+    both = joined(search)
+    assert both == {
         "a.member": "trial 1",
         "b.member": TODAY,
         "a.threads": 1,
         "b.arena": "shared",
     }
-    search.trials.append(replace(search.trials[0], choices=joined(search)))
+    search.trials.append(replace(search.trials[0], choices=both))
     assert joined(search) is None, "it was measured already"
 
 
