@@ -210,3 +210,9 @@ def data_file(tensor: onnx.TensorProto) -> str | None:
 def size_with_data(source: Path) -> int:
     """Returns the bytes of all files in the folder of `source`, which holds no other model."""
     return sum(file.stat().st_size for file in source.parent.iterdir() if file.is_file())
+
+
+def model_bytes(path: Path, model: onnx.ModelProto) -> int:
+    """Returns the bytes of a model's file and of the data files that it names."""
+    names = {name for tensor in all_weights(model.graph) if (name := data_file(tensor))}
+    return sum(file.stat().st_size for file in (path, *(path.parent / name for name in names)))
