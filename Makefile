@@ -31,10 +31,12 @@ tests:
 stress:
 	$(PYTEST) -m stress
 
-# the outputs in README and the tutorial are still what the commands print; FILES holds the tutorial's model
+# the outputs in README and the tutorial are still what the commands print; FILES holds the tutorial's model.
+# `make docs WRITE=--write` records them anew, and draws the terminal of the README
 FILES = .
+WRITE =
 docs:
-	python docs/record.py --files $(FILES)
+	python docs/record.py --files $(FILES) $(WRITE)
 
 format:
 	ruff format .

@@ -25,12 +25,14 @@ from autotune.applications.confirm import (
     MemoryLimits,
     Today,
     confirm,
+    joined,
     select,
 )
 from autotune.applications.joint import (
     TODAY,
     JointSearch,
     JointSession,
+    JointTrial,
     choices_in_words,
     digest,
     joint_study,
@@ -394,6 +396,51 @@ def test_luck_is_seldom_selected(is_shared: bool) -> None:
     assert selected(50) >= 45
 
 
+def measured(ratio: float, peak_mib: float, **choices: Value) -> JointTrial:
+    """Returns a point of two sessions, ``a`` and ``b``, with what was measured of it."""
+    played = Played(
+        ratios=(ratio,), seconds=ratio, cpu_s=1.0, peak_mib=peak_mib, held_mib=1.0, load_s=0.1
+    )
+    own = {name.replace("_", "."): value for name, value in choices.items()}
+    return JointTrial(label="", choices=own, played=played)
+
+
+def two_sessions() -> JointSearch:
+    """Returns a search of two sessions, each as it is today or as trial 1 has it."""
+    members = {
+        label: Opening(model=Path(label), session=SessionConfig()) for label in (TODAY, "trial 1")
+    }
+    parts = [JointSession(name=name, members=members) for name in ("a", "b")]
+    return JointSearch(parts=parts, cores=2, seed=0)
+
+
+def test_the_best_of_each_session_is_joined() -> None:
+    """A member by the mean of its points, threads of the fastest, the arena of the leanest."""
+    search = two_sessions()
+    search.trials += [
+        measured(0.5, 100, a_member="trial 1", b_member=TODAY, a_threads=1, b_arena="on"),
+        measured(0.8, 100, a_member=TODAY, b_member="trial 1", a_threads=2, b_arena="on"),
+        measured(1.0, 50, a_member=TODAY, b_member="trial 1", a_threads=2, b_arena="shared"),
+        measured(1.4, 100, a_member=TODAY, b_member=TODAY, a_threads=2, b_arena="on"),
+        measured(1.6, 10, a_member=TODAY, b_member="trial 1", a_threads=2, b_arena="off"),
+    ]
+    both = joined(search)
+    assert both == {
+        "a.member": "trial 1",
+        "b.member": TODAY,
+        "a.threads": 1,
+        "b.arena": "shared",
+    }
+    search.trials.append(replace(search.trials[0], choices=both))
+    assert joined(search) is None, "it was measured already"
+
+
+def test_nothing_is_joined_where_nothing_was_measured() -> None:
+    search = two_sessions()
+    search.trials.append(replace(measured(1.0, 1.0), played=None, failure="crashed"))
+    assert joined(search) is None
+
+
 @dataclass(frozen=True)
 class FakeStudy:
     """A model's own study that found nothing but the default."""
@@ -475,6 +522,9 @@ def test_a_study_writes_a_tuned_application(recording: Path, tmp_path: Path) -> 
     none_keeps = replace(result, selected=None, limits=MemoryLimits(peak_mib=1))
     assert "nothing that was compared keeps the limits" in outcome(none_keeps)
     assert "nothing was better by more" in outcome(replace(none_keeps, limits=MemoryLimits()))
+    assert "a longer --timeout" in outcome(replace(none_keeps, confirmed=())), (
+        "nothing was compared"
+    )
     assert command_line.run(tmp_path, "report", "app.tuned").returncode == 0
     assert "chosen: the fastest" in (out / "report.html").read_text(encoding="utf-8")
     refused = command_line.run(tmp_path, "report", "app.tuned", "--study-name", "x")
@@ -558,6 +608,30 @@ def test_an_interrupted_study_goes_on(recording: Path, tmp_path: Path) -> None:
     again = FakeReplays()
     study("app.tuned", lambda *_: again)
     assert again.count == 5 * len(result.confirmed), "only the end is measured again"
+
+
+@pytest.mark.usefixtures("empty_configs")
+@pytest.mark.parametrize(("timeout_s", "points"), [(1e-3, 3), (60.0, 11)])
+def test_the_time_of_a_study_bounds_each_part(
+    recording: Path, tmp_path: Path, timeout_s: float, points: int
+) -> None:
+    """Without time points are tried until one can be measured, and two at most are compared."""
+    limits: list[float] = []
+
+    def study(_: object, __: object, ___: object, budget: Any, *____: object) -> Any:
+        limits.append(budget.timeout_s)
+        return FakeStudy(tmp_path)
+
+    asked = ApplicationOptions(
+        recording=recording, trials=100, out=tmp_path / "app.tuned", timeout_s=timeout_s
+    )
+    measurer = FakeReplays()
+    result = study_application(asked, lambda _: None, lambda *_: measurer, study)
+    assert limits == [max(1.0, 0.4 * timeout_s)]
+    assert len(result.searched) == points
+    rounds, entrants = (3, 2) if points == 3 else (5, len(result.confirmed))
+    assert len(result.confirmed) == entrants
+    assert measurer.count == points + rounds * entrants
 
 
 @pytest.mark.parametrize(

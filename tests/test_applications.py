@@ -240,6 +240,23 @@ def test_each_fork_and_each_session_at_once_is_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_a_fork_that_calls_no_hook_is_recorded(tmp_path: Path) -> None:
+    """C code forks without a word to Python, as uwsgi does: two processes, two files of calls."""
+    script = (
+        "import ctypes, os, sys, numpy, onnxruntime\n"
+        "session = onnxruntime.InferenceSession(sys.argv[1])\n"
+        "forked = ctypes.CDLL(None).fork()\n"
+        "for _ in range(5): session.run(None, {'x': numpy.zeros((1, 64), 'f')})\n"
+        "os._exit(0) if forked == 0 else os.waitpid(forked, 0)\n"
+    )
+    command = [sys.executable, "-c", script, str(write_model(tmp_path / "relu.onnx"))]
+    assert record(command, tmp_path / "app.rec", max_mib=1, keep_inputs=True) == 0
+    recording = Recording.read(tmp_path / "app.rec")
+    assert [len(process.calls) for process in recording.processes] == [5, 5]
+    assert recording.sessions[0].is_forked
+
+
+@pytest.mark.process
 def test_a_process_records_itself(tmp_path: Path) -> None:
     """Nothing is said at the end, where Python takes sessions and modules apart."""
     script = (

@@ -45,7 +45,6 @@ def test_the_optimisation_that_breaks_a_model_is_off(before: str, tmp_path: Path
     np.testing.assert_allclose(opened, exact, rtol=1e-4)
 
 
-@pytest.mark.process
 def test_a_study_is_told_of_it(tmp_path: Path) -> None:
     model = describe(_model(tmp_path / "m.onnx", "mid = Cast<to = 1>(b)"))
     assert model.breaking

@@ -150,7 +150,7 @@ def test_nothing_that_was_returned_is_kept_alive() -> None:
     """An array at the address of one that is gone is another array."""
     returned = Returned()
     for _ in range(2000):
-        returned.note(0, {}, {}, [np.zeros(4), [1, 2], "text", np.array(["x"], object)])
+        returned.note(0, {}, {}, [np.zeros(4), [1, 2], "text"])
     assert len(returned._notes) < 600
     assert not [note for note in returned._notes.values() if note[0]() is not None]
     last = np.zeros(4)

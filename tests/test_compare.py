@@ -273,7 +273,6 @@ def test_configs_of_different_models_are_refused(tmp_path: Path) -> None:
         _compare(first, source=tmp_path / "b.onnx")
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("tuned", "error", "given", "limit", "same"),
     [

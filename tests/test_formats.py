@@ -58,7 +58,6 @@ def test_a_result_is_written_as_it_was_read(frozen_study: Path) -> None:
     assert written == {**data, "folder": str(frozen_study)}
 
 
-@pytest.mark.process
 @_tuned_elsewhere
 def test_another_member_is_picked(frozen_study: Path) -> None:
     result = pick_member(StudyResult.read(frozen_study), 3)

@@ -139,7 +139,6 @@ def test_each_suspicion_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert steps[-1][0] == steps[-1][1]
 
 
-@pytest.mark.process
 def test_model_that_does_not_run_is_read_all_the_same(tmp_path: Path) -> None:
     """The reason is in the result; the findings are those of reading."""
     path, _ = write("lstm", tmp_path)

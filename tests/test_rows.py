@@ -1,15 +1,12 @@
 """The configurations of a study as the page lists them."""
 
-from dataclasses import fields, replace
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import replace
 
 import pages
 import pytest
 from fakes import measurement
 
-from autotune.report.page.rows import call_of, rows_of
+from autotune.report.page.rows import conditions_of, rows_of
 from autotune.results.result import StudyResult
 from autotune.study.options import StudyOptions
 
@@ -63,52 +60,10 @@ def test_what_the_final_comparison_measured_besides_is_confirmed() -> None:
     assert (row.state, row.confirmed, row.values["latency_ms"]) == ("compared", True, 20.0)
 
 
-_ASKED: list[dict[str, Any]] = [
-    {
-        "trials": 20,
-        "timeout_s": 90.0,
-        "space": "session",
-        "fix": {"arena": "off"},
-        "data": Path("/models/in puts.npz"),
-        "generate": Path("/models/prompts.jsonl"),
-        "new_tokens": 32,
-        "providers": ("cpu",),
-        "runtimes": ("all",),
-        "outputs": ("a", "b"),
-        "batch": (1, 4),
-        "max_error": 0.01,
-        "metric": "judge:top1",
-        "max_drop": 0.02,
-        "max_memory_mib": 300.0,
-        "max_held_memory_mib": 200.0,
-        "max_latency_ms": 10.0,
-        "objectives": ("latency_ms", "cpu_s"),
-        "prefer": "cpu",
-        "seed": 3,
-        "sampler": "tpe",
-        "early_stop": False,
-        "clients": 4,
-    },
-    {
-        "shapes": {"x": (1, 3)},
-        "values": {"x": 0.5},
-        "prompt_tokens": (16, 64),
-        "pairs": {"past": "present"},
-    },
-]
-
-
-@pytest.mark.parametrize("asked", _ASKED)
-def test_the_call_gives_the_options_back(asked: dict[str, Any]) -> None:
-    """As the storage keeps them, and without the password of the storage."""
-    options = StudyOptions.of("/models/tiny.onnx", **asked)
-    code = call_of(replace(options, storage="postgresql://me:s3cr3t@host/name"))
-    assert "s3cr3t" not in code
-    call = code.removeprefix("import autotune\n\n")
-    assert eval(call, {"autotune": SimpleNamespace(tune=StudyOptions.of)}) == options
-
-
-def test_every_option_is_in_the_call() -> None:
-    of_one_run = {"model", "out", "storage", "study_name", "first", "wait"}
-    tested = {name for asked in _ASKED for name in asked}
-    assert tested == {item.name for item in fields(StudyOptions)} - of_one_run
+def test_the_conditions_name_what_was_asked_for() -> None:
+    """What differs from the default, and never the password of the storage."""
+    options = StudyOptions.of("/models/tiny.onnx", trials=20, clients=4, metric="judge:top1")
+    asked = replace(options, storage="postgresql://me:s3cr3t@host/name")
+    conditions = conditions_of(pages.state(options=asked))
+    assert conditions["options"] == "trials=20, prefer=throughput, clients=4, metric=judge:top1"
+    assert "s3cr3t" not in str(conditions)

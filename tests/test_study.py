@@ -183,8 +183,6 @@ def tune(world: FakeWorld, tiny_model: Path, tmp_path: Path) -> Tune:
     return partial(world.tune, tiny_model, space="session", out=tmp_path)
 
 
-@pytest.mark.process
-@pytest.mark.slow
 def test_tune_writes_what_load_opens(world: FakeWorld, tune: Tune, tmp_path: Path) -> None:
     result = tune(trials=20)
     assert result.complete
@@ -341,8 +339,6 @@ class _TimedWorld(FakeWorld):
         return latency * (1 + 0.03 * math.sin(self.now_s)), memory
 
 
-@pytest.mark.slow
-@pytest.mark.process
 def test_the_final_comparison_takes_a_third_of_a_study(tiny_model: Path, tmp_path: Path) -> None:
     timed = _TimedWorld(_any_cost)
     timed.cost = timed.later
@@ -455,8 +451,6 @@ def test_what_a_user_tries_is_measured_after_a_search_that_had_ended(
     assert len(world.measurers) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.process
 def test_an_interrupt_after_the_final_comparison_keeps_the_winner(
     world: FakeWorld, tune: Tune, tmp_path: Path
 ) -> None:

@@ -158,7 +158,6 @@ def _tune(cost: Cost, options: dict[str, Any], **more: Any) -> StudyResult:
     return FakeWorld(cost).tune(**options, **more, seams={"runtimes": _runtimes})
 
 
-@pytest.mark.process
 def test_a_study_gives_two_answers(options: dict[str, Any]) -> None:
     result = _tune(_cost(4.0), options, runtimes=[OTHER])
     config = TunedConfig.read(result.folder / "best.json")
@@ -179,7 +178,6 @@ def test_a_study_gives_two_answers(options: dict[str, Any]) -> None:
     assert (more.study, again.searched) == (result.study, [])
 
 
-@pytest.mark.process
 def test_a_runtime_that_is_added_after_the_end_of_a_search_is_searched(
     options: dict[str, Any],
 ) -> None:
@@ -191,7 +189,6 @@ def test_a_runtime_that_is_added_after_the_end_of_a_search_is_searched(
     assert {configuration.runtime for configuration in again.searched} == {OTHER}
 
 
-@pytest.mark.process
 def test_another_runtime_has_to_be_worth_its_installation(options: dict[str, Any]) -> None:
     result = _tune(_cost(9.0), options, runtimes=[OTHER])
     assert RUNTIME not in result.best.configuration

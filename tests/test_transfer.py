@@ -180,8 +180,6 @@ def test_own_trials_overrule_a_wrong_prior() -> None:
     assert best.measurement.latency_ms == 6.0
 
 
-@pytest.mark.slow
-@pytest.mark.process
 def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     onnx.save(sample_models.cnn(channels=4, size=16, blocks=1), tmp_path / "m.onnx")
     monkeypatch.delenv("AUTOTUNE_STORAGE", raising=False)
@@ -192,7 +190,7 @@ def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path:
     world = FakeWorld(cost, on_disk=True)
     model, out = tmp_path / "m.onnx", tmp_path / "out"
     first = {"hardware": lambda: _machine(cpu="the first")}
-    world.tune(model, trials=20, space="session", out=out, seams=first)
+    world.tune(model, trials=10, space="session", out=out, seams=first)
     reports: list[Progress] = []
     second = {"hardware": lambda: _machine(cpu="the second", usable_cores=4)}
     world.tune(model, trials=6, space="session", out=out, seams=second, on_progress=reports.append)
@@ -208,5 +206,5 @@ def test_new_hardware_opens_a_sibling(monkeypatch: pytest.MonkeyPatch, tmp_path:
         counts = {
             len(read_trials(optuna.load_study(study_name=name, storage=database))) for name in names
         }
-    assert counts == {20, 6}
+    assert counts == {10, 6}
     assert json.loads((tmp_path / "out" / "front.json").read_text())["trials"] == 6

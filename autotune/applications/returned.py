@@ -76,11 +76,11 @@ class Returned(threading.local):
 
     def _add(self, value: Any, place: FedBy, call: int, *, is_checked: bool) -> None:
         """Notes an array or a value of ONNX Runtime's; lists and texts are no caches."""
-        digest = None
-        if hasattr(value, "dtype"):
-            if value.dtype.hasobject:
-                return
-            digest = zlib.crc32(value.tobytes()) if is_checked else None
-        elif not hasattr(value, "shape"):
+        try:
+            held = weakref.ref(value)
+        except TypeError:
             return
-        self._notes[id(value)] = (weakref.ref(value), place, call, digest)
+        digest = None
+        if is_checked and hasattr(value, "dtype") and not value.dtype.hasobject:
+            digest = zlib.crc32(value.tobytes())
+        self._notes[id(value)] = (held, place, call, digest)

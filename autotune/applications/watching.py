@@ -97,6 +97,8 @@ def _opening(
     recorder: Recorder, understand: Any, session: Any, *arguments: Any, **named: Any
 ) -> Any:
     """Returns what notes a session once it is open; what is passed may change meanwhile."""
+    if recorder.pid != os.getpid():
+        recorder.follow_fork()
     call = understand(arguments, named)
     sha256 = recorder.digest(call.model)
     held_kib = _held_kib()
@@ -132,6 +134,8 @@ def _calling(
     watched = session.__dict__.get(_ATTRIBUTE)
     if watched is None or recorder.is_broken:
         return None
+    if recorder.pid != os.getpid():
+        recorder.follow_fork()
     feed, outputs, options = read(*arguments, **named)
     if feed is None:  # the shapes of its inputs are not known
         return None

@@ -7,11 +7,10 @@ reaches, so a convolution that takes it for its channels says how many there are
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import onnx
 
-from autotune.facts.graphs import RUNTIME_DOMAIN, all_graphs, all_nodes, operator_of
+from autotune.facts.graphs import RUNTIME_DOMAIN, all_graphs, all_nodes, attribute_of, operator_of
 from autotune.facts.model_facts import Dimension, Tensor
 from autotune.facts.usual_sizes import is_name
 
@@ -171,11 +170,3 @@ def _features(node: onnx.NodeProto) -> int | None:
         rows = len(attribute_of(node, "intercepts", ())) or attribute_of(node, "targets", 1)
         return len(attribute_of(node, "coefficients", ())) // max(1, int(rows)) or None
     return None
-
-
-def attribute_of(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    """Returns the value of an attribute of a node."""
-    for item in node.attribute:
-        if item.name == name:
-            return onnx.helper.get_attribute_value(item)
-    return default

@@ -13,12 +13,11 @@ from autotune.facts.demanded_sizes import (
     ELEMENTWISE,
     LARGEST_VALUE,
     Shape,
-    attribute_of,
     demanded_sizes,
     inferred_shapes,
     symbol_of,
 )
-from autotune.facts.graphs import all_graphs, operator_of
+from autotune.facts.graphs import all_graphs, attribute_of, operator_of
 from autotune.facts.model_facts import Axis, Span, Tensor
 
 # The inputs of a node whose numbers come out as they went in.

@@ -1,6 +1,7 @@
 """Walks through the graphs of a model, those inside its nodes included."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import onnx
 
@@ -23,6 +24,14 @@ def operator_of(node: onnx.NodeProto) -> str:
 def operator_name(node: onnx.NodeProto) -> str:
     """Returns the type of a node without its domain, to be shown."""
     return str(node.op_type)
+
+
+def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
+    """Returns the value of an attribute of a node, or the default."""
+    for item in node.attribute:
+        if item.name == name:
+            return onnx.helper.get_attribute_value(item)
+    return default
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

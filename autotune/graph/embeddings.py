@@ -11,7 +11,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from autotune.facts.weights import embedding_nodes, fold_constants
+from autotune.facts.weights import embedding_nodes
+from autotune.graph.algebra.model import fold_constants
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.model_file import save
 

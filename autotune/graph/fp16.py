@@ -13,7 +13,7 @@ from autotune.graph import sensitivity
 from autotune.graph.distance import exact_outputs, largest_distance
 from autotune.graph.entries import StepRefusedError
 from autotune.graph.intermediates import Intermediates
-from autotune.graph.model_file import remove_unused, save
+from autotune.graph.model_file import remove_unneeded, save
 from autotune.graph.silence import silent_tools
 
 # More samples would only take time: a value that overflows does so in nearly all of them.
@@ -97,7 +97,7 @@ def _drop_round_trips(graph: onnx.GraphProto, own: Collection[str]) -> None:
     for node in graph.node:
         for i, name in enumerate(node.input):
             node.input[i] = direct.get(name, name)
-    remove_unused(graph, ("Cast", "Cast"))
+    remove_unneeded(graph)
 
 
 def rank(model: onnx.ModelProto, samples: Sequence[Feed]) -> list[str]:

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from autotune.facts.graphs import RUNTIME_DOMAIN, operator_of
 from autotune.graph.entries import StepRefusedError
-from autotune.graph.model_file import refill, remove_unused_weights, save
+from autotune.graph.model_file import refill, remove_unneeded, save
 
 _SIZES_ARE_INPUTS = 13  # of Split, from this opset on
 
@@ -38,7 +38,7 @@ def join(source: Path, target: Path) -> None:
         replaced[nodes[0].output[0]] = _joined(graph, nodes, tensors)
     kept = [each for node in graph.node for each in replaced.get(_output(node), (node,))]
     refill(graph.node, kept)
-    remove_unused_weights(graph)
+    remove_unneeded(graph)
     save(model, target)
 
 

@@ -1,7 +1,7 @@
 """Model files as the steps of the graph parameters read and write them."""
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import onnx
 import onnx.inliner
 from onnx import external_data_helper
 
-from autotune.facts.graphs import all_graphs, all_nodes, all_weights, operator_of, taken_by
+from autotune.facts.graphs import all_graphs, all_nodes, all_weights, taken_by
 from autotune.facts.weights import to_initializers
 from autotune.graph.entries import StepRefusedError
 
@@ -85,37 +85,26 @@ def write_optimised(
         raise StepRefusedError("ONNX Runtime wrote weights in the blocks of this processor")
 
 
-def remove_unused(graph: onnx.GraphProto, operators: Sequence[str]) -> None:
-    """Removes the nodes whose outputs nothing takes, of one type of operators after the other."""
-    for name in operators:
-        taken = {tensor for node in all_nodes(graph) for tensor in node.input}
-        taken |= {item.name for item in graph.output}
-        for node in [n for n in graph.node if operator_of(n) == name]:
-            if taken.isdisjoint(node.output):
-                graph.node.remove(node)
-
-
-def remove_unused_weights(graph: onnx.GraphProto) -> None:
-    """Removes the initializers of the main graph that nothing takes, but for inputs' defaults."""
-    taken = {name for node in all_nodes(graph) for name in node.input}
-    taken |= {item.name for item in (*graph.output, *graph.input)}
-    for item in [item for item in graph.initializer if item.name not in taken]:
-        graph.initializer.remove(item)
-
-
 def remove_unneeded(graph: onnx.GraphProto) -> None:
-    """Removes the nodes and weights of a graph in order on which no output depends."""
-    needed = {item.name for item in graph.output}
-    defaults = {item.name for item in graph.input}  # an input without its default must be fed
-    nodes = []
-    for node in reversed(graph.node):
-        if not needed.isdisjoint(filter(None, node.output)):
-            nodes.append(node)
-            needed |= taken_by(node)
-    weights = [item for item in graph.initializer if item.name in needed | defaults]
-    nodes.reverse()
-    refill(graph.node, nodes)
-    refill(graph.initializer, weights)
+    """Removes the nodes and weights of a graph on which no output depends."""
+    makers = {name: node for node in graph.node for name in node.output if name}
+    needed: set[str] = set()
+    waiting = [item.name for item in graph.output]
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += taken_by(makers[name]) if name in makers else ()
+    _keep(graph.node, lambda node: not needed.isdisjoint(node.output))
+    needed |= {item.name for item in graph.input}  # an input without its default must be fed
+    _keep(graph.initializer, lambda item: item.name in needed)
+
+
+def _keep(field: Any, is_kept: Callable[[Any], bool]) -> None:
+    """Removes the other items of a repeated field, without a copy of those that stay."""
+    for i in reversed(range(len(field))):
+        if not is_kept(field[i]):
+            del field[i]
 
 
 def refill(field: Any, items: Sequence[Any]) -> None:
@@ -221,3 +210,9 @@ def data_file(tensor: onnx.TensorProto) -> str | None:
 def size_with_data(source: Path) -> int:
     """Returns the bytes of all files in the folder of `source`, which holds no other model."""
     return sum(file.stat().st_size for file in source.parent.iterdir() if file.is_file())
+
+
+def model_bytes(path: Path, model: onnx.ModelProto) -> int:
+    """Returns the bytes of a model's file and of the data files that it names."""
+    names = {name for tensor in all_weights(model.graph) if (name := data_file(tensor))}
+    return sum(file.stat().st_size for file in (path, *(path.parent / name for name in names)))

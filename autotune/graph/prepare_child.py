@@ -12,7 +12,7 @@ from google.protobuf.message import Message as ProtobufMessage  # type: ignore[i
 
 from autotune.facts.eight_bits import exactness_reaches, signed_products
 from autotune.facts.feeds import Feed, load_samples
-from autotune.facts.graphs import all_graphs, all_initializers, all_nodes, all_weights, operator_of
+from autotune.facts.graphs import all_graphs, all_initializers, all_nodes, operator_of
 from autotune.facts.weights import to_initializers
 from autotune.graph.entries import StepRefusedError, UnfitModelError, not_installed
 from autotune.graph.graph_digest import graph_digest
@@ -29,9 +29,9 @@ from autotune.graph.intermediates import Intermediates
 from autotune.graph.model_file import (
     BLOCKED_DOMAIN,
     LARGEST_PROTO_BYTES,
-    data_file,
     has_external_data,
     make_plain,
+    model_bytes,
     size_with_data,
 )
 from autotune.graph.parameters import STEPS
@@ -139,9 +139,7 @@ def look(message: Message) -> GraphFacts:
 
 
 def _facts(path: Path, is_compared: bool = True) -> GraphFacts:
-    graph = onnx.load(path, load_external_data=False).graph
-    names = {path.name, *(name for name in map(data_file, all_weights(graph)) if name)}
-    size_bytes = sum((path.parent / name).stat().st_size for name in names)
+    size_bytes = model_bytes(path, onnx.load(path, load_external_data=False))
     is_compared = is_compared and size_bytes <= _LARGEST_COMPARED_BYTES
     return GraphFacts(graph_digest=graph_digest(path) if is_compared else None)
 

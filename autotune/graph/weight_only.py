@@ -13,8 +13,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import external_data_helper, helper, numpy_helper
 
-from autotune.facts.graphs import all_graphs, all_nodes, operator_of
-from autotune.facts.weights import fold_constants, read
+from autotune.facts.graphs import all_graphs, all_nodes, attribute_of, operator_of
+from autotune.facts.weights import read
+from autotune.graph.algebra.model import fold_constants
 from autotune.graph.entries import AS_PRECISION, StepRefusedError, UnfitModelError
 from autotune.graph.model_file import refill, size_with_data
 
@@ -206,7 +207,7 @@ def _turned_tables(
         and node.input[0] in tensors
         and len(tensors[node.input[0]].dims) == 2
         and node.output[0] not in outputs
-        and list(_attribute(node, "perm", [1, 0])) == [1, 0]
+        and list(attribute_of(node, "perm", [1, 0])) == [1, 0]
     }
 
 
@@ -222,8 +223,8 @@ def products(
         weight = tensors.get(_matrix(node, turned)[0]) if len(node.input) > 1 else None
         if weight is None or weight.data_type != onnx.TensorProto.FLOAT or len(weight.dims) != 2:
             continue
-        plain = operator_of(node) == "Gemm" and not _attribute(node, "transA")
-        plain = plain and all(_attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
+        plain = operator_of(node) == "Gemm" and not attribute_of(node, "transA")
+        plain = plain and all(attribute_of(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
         if operator_of(node) == "MatMul" or plain:
             yield node
 
@@ -241,7 +242,7 @@ def _key(node: onnx.NodeProto) -> tuple[str, ...]:
 def _matrix(node: onnx.NodeProto, turned: Mapping[str, str]) -> tuple[str, bool]:
     """Returns the matrix that a product takes as it is stored, and whether it takes it turned."""
     name = node.input[1]
-    is_turned = operator_of(node) == "Gemm" and bool(_attribute(node, "transB"))
+    is_turned = operator_of(node) == "Gemm" and bool(attribute_of(node, "transB"))
     return (turned[name], not is_turned) if name in turned else (name, is_turned)
 
 
@@ -339,9 +340,3 @@ def _finish(model: onnx.ModelProto, fresh: list[onnx.TensorProto]) -> None:
 def _sizes(tensor: onnx.TensorProto, *, turned: bool) -> tuple[int, int]:
     first, second = tensor.dims
     return (second, first) if turned else (first, second)
-
-
-def _attribute(node: onnx.NodeProto, name: str, default: Any = 0) -> Any:
-    return next(
-        (helper.get_attribute_value(item) for item in node.attribute if item.name == name), default
-    )

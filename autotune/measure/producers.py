@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, external_data_helper, helper
 
 from autotune.facts.feeds import Feed
-from autotune.facts.graphs import all_weights, operator_of
+from autotune.facts.graphs import operator_of
 from autotune.facts.output_parts import Producer
 from autotune.graph.distance import open_exactly
-from autotune.graph.model_file import data_file
+from autotune.graph.model_file import model_bytes
 
 # The inputs that hold data, by operator; None means all of them. The others are places and sizes.
 _MOVING: dict[str, tuple[int, ...] | None] = {
@@ -174,7 +174,7 @@ def numbers_of_elements(
     model = onnx.load(path, load_external_data=False)
     producers = producers_of(model)
     several = {name: own for name, own in producers.items() if len(own) > 1}
-    if not several or _size_bytes(path, model) > _LARGEST_BYTES:
+    if not several or model_bytes(path, model) > _LARGEST_BYTES:
         return producers, []
     external_data_helper.load_external_data_for_model(model, str(path.absolute().parent))
     numbers = {each.tensor: each.number for own in several.values() for each in own}
@@ -185,12 +185,6 @@ def numbers_of_elements(
     except Exception:  # noqa: BLE001  # such as an output of a custom type
         return producers, []
     return producers, [dict(zip(several, row, strict=True)) for row in rows]
-
-
-def _size_bytes(path: Path, model: onnx.ModelProto) -> int:
-    """Returns the size of a model's file and of the data files that it names."""
-    names = {name for w in all_weights(model.graph) if (name := data_file(w))}
-    return sum(file.stat().st_size for file in (path, *(path.parent / name for name in names)))
 
 
 def _make_numbered(model: onnx.ModelProto, outputs: Sequence[str], numbers: dict[str, int]) -> None:

@@ -189,7 +189,7 @@ def _why_nothing(result: ApplicationResult) -> str:
     offered = [item for item in result.confirmed if item.choices is not None]
     kept = [item for item in offered if result.limits.keeps(item)]
     if not offered:
-        return "nothing was compared with it; a longer --timeout leaves time for that"
+        return "nothing else was compared with it; a longer --timeout tries more"
     if not kept:
         return "nothing that was compared keeps the limits of memory"
     within = " within the limits of memory" if len(kept) < len(offered) else ""

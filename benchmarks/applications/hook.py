@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
+import tuning
 
 from autotune.applications.recording import Recording
 from autotune.applications.writing import Replacement, write_application
@@ -24,7 +25,6 @@ from autotune.deploy.config import TunedConfig
 from autotune.deploy.session import SessionConfig
 from autotune.facts import sample_models
 
-AUTOTUNE = (sys.executable, "-m", "autotune")
 SIZE, PARTS = 32, 10
 APPLICATION = """
 import sys, time
@@ -46,17 +46,8 @@ for _ in range(parts):
 
 def write_tuned(folder: Path, model: Path, recording: Path) -> Path:
     """Writes a tuned application that opens the recorded session as it is; returns its folder."""
-    study = [
-        *AUTOTUNE,
-        "study",
-        str(model),
-        "--out",
-        str(folder / "study"),
-        "--quiet",
-        "--set",
-        "wait=yes",
-    ]
-    study += ["--space", "session", "--trials", "1"]
+    study = [*tuning.AUTOTUNE, "study", str(model), "--out", str(folder / "study"), "--quiet"]
+    study += ["--set", "wait=yes", "--space", "session", "--trials", "1"]
     subprocess.run(study, check=True, stdout=subprocess.DEVNULL)
     config = TunedConfig.read(folder / "study" / "best.json")
     same = replace(config, session=SessionConfig(options={"intra_op_num_threads": 1}))
@@ -79,7 +70,7 @@ def compare(folder: Path, runs: int, rounds: int) -> dict[str, dict[str, float]]
     """Returns the medians of each way, and of its overhead beside the plain run of its round."""
     model = folder / "hook.onnx"
     onnx.save(sample_models.cnn(channels=16, size=SIZE, blocks=3), model)
-    record = [*AUTOTUNE, "record", "--quiet", "-o"]
+    record = [*tuning.AUTOTUNE, "record", "--quiet", "-o"]
     run([*record, str(folder / "first.rec"), "--"], model, PARTS)
     tuned = str(write_tuned(folder, model, folder / "first.rec"))
     said: dict[str, list[tuple[float, float]]] = {"plain": [], "record": [], "run": []}
@@ -87,7 +78,7 @@ def compare(folder: Path, runs: int, rounds: int) -> dict[str, dict[str, float]]
         ways = {
             "plain": [],
             "record": [*record, str(folder / f"{turn}.rec"), "--"],
-            "run": [*AUTOTUNE, "run", tuned, "--verbose", "--"],
+            "run": [*tuning.AUTOTUNE, "run", tuned, "--verbose", "--"],
         }
         for way in sorted(ways, reverse=turn % 2 == 1):
             said[way].append(run(ways[way], model, runs))

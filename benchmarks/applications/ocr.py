@@ -13,22 +13,16 @@ import difflib
 import json
 import os
 import statistics
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import tuning
 
 from autotune.applications.command import tuned_environment
 
-AUTOTUNE = (sys.executable, "-m", "autotune")
 APPLICATION = Path(__file__).parent / "ocr_application.py"
-
-
-def run(python: str, pages: int, environment: dict[str, str]) -> dict[str, object]:
-    """Returns what one run of the application says: ms of each page, peak in MiB, lines of text."""
-    command = [python, str(APPLICATION), str(pages)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    said: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return said
 
 
 def character_errors(today: list[str], tuned: list[str]) -> float:
@@ -39,35 +33,25 @@ def character_errors(today: list[str], tuned: list[str]) -> float:
     return 1 - same / max(1, len(first), len(second))
 
 
-def tune(python: str, pages: int, options: argparse.Namespace) -> None:
-    """Records the application and tunes it."""
-    command = [python, str(APPLICATION), str(pages)]
-    recording, tuned = options.folder / "ocr.rec", options.folder / "ocr.tuned"
-    if not recording.exists():
-        subprocess.run([*AUTOTUNE, "record", "-o", str(recording), "--", *command], check=True)
-    study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned)]
-    study += ["--trials", str(options.trials), "--space", options.space, "--set", "wait=yes"]
+def tune(command: list[str], options: argparse.Namespace) -> Path:
+    """Records the application and tunes it; returns the folder of the tuned one."""
+    study = ["--trials", str(options.trials), "--space", options.space]
     study += ["--prefer", options.prefer, "--max-error", str(options.max_error)]
     if options.metric:
         study += ["--metric", options.metric, "--max-drop", str(options.max_drop)]
-    subprocess.run(study, check=True)
+    recording, tuned = options.folder / "ocr.rec", options.folder / "ocr.tuned"
+    return tuning.tune(recording, tuned, command, *study)
 
 
-def compare(python: str, pages: int, rounds: int, tuned: Path) -> dict[str, object]:
+def compare(command: list[str], rounds: int, tuned: Path) -> dict[str, Any]:
     """Returns the comparison of plain runs in turns."""
-    runs: dict[str, list[dict[str, object]]] = {"today": [], "tuned": []}
     environments = {"today": dict(os.environ), "tuned": tuned_environment(tuned)}
-    for turn in range(rounds):
-        names = list(environments) if turn % 2 == 0 else list(reversed(environments))
-        for name in names:
-            runs[name].append(run(python, pages, environments[name]))
+    runs = tuning.in_turns(environments, rounds, partial(tuning.said, command))
     page_ms = {
-        name: [statistics.median(map(float, item["page_ms"])) for item in own]  # type: ignore[call-overload]
-        for name, own in runs.items()
+        name: [statistics.median(item["page_ms"]) for item in own] for name, own in runs.items()
     }
     peak_mib = {
-        name: statistics.median(float(str(item["peak_mib"])) for item in own)
-        for name, own in runs.items()
+        name: statistics.median(item["peak_mib"] for item in own) for name, own in runs.items()
     }
     pairs = zip(page_ms["tuned"], page_ms["today"], strict=True)
     return {
@@ -75,7 +59,7 @@ def compare(python: str, pages: int, rounds: int, tuned: Path) -> dict[str, obje
         "time_ratio": statistics.median(mine / its for mine, its in pairs),
         "peak_mib": peak_mib,
         "peak_ratio": peak_mib["tuned"] / peak_mib["today"],
-        "character_errors": character_errors(runs["today"][0]["lines"], runs["tuned"][0]["lines"]),  # type: ignore[arg-type]
+        "character_errors": character_errors(runs["today"][0]["lines"], runs["tuned"][0]["lines"]),
     }
 
 
@@ -99,8 +83,8 @@ def main() -> None:
         options.trials, options.rounds = min(12, options.trials), min(2, options.rounds)
         options.space = "session"
     options.folder.mkdir(parents=True, exist_ok=True)
-    tune(options.python, options.pages, options)
-    numbers = compare(options.python, options.pages, options.rounds, options.folder / "ocr.tuned")
+    command = [options.python, str(APPLICATION), str(options.pages)]
+    numbers = compare(command, options.rounds, tune(command, options))
     for name, value in numbers.items():
         print(f"{name:18} {value}")
     if options.json:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-AUTOTUNE = (sys.executable, "-m", "autotune")
+import tuning
+
 APPLICATION = Path(__file__).parent / "package_application.py"
 
 
@@ -73,16 +74,12 @@ def tune(name: str, folder: Path, package: Package, options: argparse.Namespace)
     folder.mkdir(parents=True, exist_ok=True)
     count = max(4, package.count // 10) if options.quick else package.count
     command = command_of(name, folder, package, count)
-    recording, tuned = folder / "app.rec", folder / "app.tuned"
-    if not recording.exists():
-        record = [*AUTOTUNE, "record", "-q", "-o", str(recording), "--", *command]
-        subprocess.run(record, check=True, stdout=subprocess.DEVNULL)
-    study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned), "-q", "--set", "wait=yes"]
-    study += [*package.options, *(("--timeout", "30s") if options.quick else ())]
+    quick = ("--timeout", "30s") if options.quick else ()
     began = time.monotonic()
-    subprocess.run(study, check=True, stdout=subprocess.DEVNULL)
+    recording, tuned = folder / "app.rec", folder / "app.tuned"
+    tuning.tune(recording, tuned, command, "-q", *package.options, *quick)
     study_s = time.monotonic() - began
-    compare = [*AUTOTUNE, "compare", str(tuned), "--json", "-q", "--", *command]
+    compare = [*tuning.AUTOTUNE, "compare", str(tuned), "--json", "-q", "--", *command]
     done = subprocess.run(compare, stdout=subprocess.PIPE, text=True, check=False)
     if not done.stdout:
         print(f"{name}: study {study_s:.0f} s; not compared, see above")

@@ -15,18 +15,18 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
+import tuning
 from ocr import character_errors
 
 from autotune.applications.command import tuned_environment
 from autotune.facts import sample_models
 
-AUTOTUNE = (sys.executable, "-m", "autotune")
 APPLICATION = Path(__file__).parent / "service_application.py"
 
 
@@ -48,15 +48,9 @@ def command(options: argparse.Namespace, kinds: str) -> list[str]:
 
 def tune(options: argparse.Namespace, name: str, kinds: str) -> Path:
     """Records the service with requests of these kinds and tunes it; returns the folder."""
-    recording: Path = options.folder / f"{name}.rec"
-    tuned: Path = options.folder / f"{name}.tuned"
-    if not recording.exists():
-        record = [*AUTOTUNE, "record", "-o", str(recording), "--", *command(options, kinds)]
-        subprocess.run(record, check=True, stdout=subprocess.DEVNULL)
-    study = [*AUTOTUNE, "study", str(recording), "--out", str(tuned), "--set", "wait=yes"]
-    study += ["--trials", str(options.trials), "--space", options.space]
-    subprocess.run(study, check=True)
-    return tuned
+    recording, tuned = options.folder / f"{name}.rec", options.folder / f"{name}.tuned"
+    study = ["--trials", str(options.trials), "--space", options.space]
+    return tuning.tune(recording, tuned, command(options, kinds), *study)
 
 
 def merge(parts: list[Path], folder: Path) -> Path:
@@ -75,41 +69,27 @@ def merge(parts: list[Path], folder: Path) -> Path:
     return folder
 
 
-def run(options: argparse.Namespace, environment: dict[str, str]) -> dict[str, object]:
-    """Returns what one run of the service says."""
-    done = subprocess.run(
-        command(options, options.kinds), env=environment, capture_output=True, text=True, check=True
-    )
-    said: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return said
-
-
 def compare(options: argparse.Namespace, tuned: dict[str, Path]) -> dict[str, dict[str, float]]:
     """Returns the numbers of each way: medians of plain runs in turns."""
     environments = {"today": dict(os.environ)}
     environments |= {name: tuned_environment(folder) for name, folder in tuned.items()}
-    runs: dict[str, list[dict[str, object]]] = {name: [] for name in environments}
-    for turn in range(options.rounds):
-        names = list(environments)
-        for place in range(len(names)):  # each comes first, second and third equally often
-            name = names[(turn + place) % len(names)]
-            runs[name].append(run(options, environments[name]))
+    run = partial(tuning.said, command(options, options.kinds))
+    runs = tuning.in_turns(environments, options.rounds, run)
     rows: dict[str, dict[str, float]] = {}
     for name, own in runs.items():
         pairs = zip(own, runs["today"], strict=True)
         rows[name] = {
-            "requests_per_s": statistics.median(_number(said["requests_per_s"]) for said in own),
+            "requests_per_s": statistics.median(said["requests_per_s"] for said in own),
             "throughput_of_today": statistics.median(
-                _number(mine["requests_per_s"]) / _number(its["requests_per_s"])
-                for mine, its in pairs
+                mine["requests_per_s"] / its["requests_per_s"] for mine, its in pairs
             ),
-            "peak_mib": statistics.median(_number(said["peak_mib"]) for said in own),
+            "peak_mib": statistics.median(said["peak_mib"] for said in own),
         }
         for kind in options.kinds.split(","):
-            pair = [said[0]["answers"][kind] for said in (runs["today"], own)]  # type: ignore[index]
+            pair = [said[0]["answers"][kind] for said in (runs["today"], own)]
             rows[name][f"{kind}_error"] = _error(*pair)
             for share in (50, 95):
-                times = [np.percentile(said["ms"][kind], share) for said in own]  # type: ignore[index]
+                times = [np.percentile(said["ms"][kind], share) for said in own]
                 rows[name][f"{kind}_p{share}_ms"] = float(statistics.median(times))
     return rows
 
@@ -121,10 +101,6 @@ def _error(today: list[list[object]], tuned: list[list[object]]) -> float:
         return character_errors(list(map(str, first)), list(map(str, second)))
     numbers = np.array(first, np.float64)
     return float(np.linalg.norm(np.array(second, np.float64) - numbers) / np.linalg.norm(numbers))
-
-
-def _number(value: object) -> float:
-    return float(str(value))
 
 
 def main() -> None:

@@ -207,7 +207,8 @@ def _application(
 ) -> Any:
     """Runs a benchmark of an application; its studies take a moment."""
     benchmark = importlib.import_module(name)
-    monkeypatch.setattr(benchmark, "AUTOTUNE", brief_studies.AUTOTUNE)
+    tuning = importlib.import_module("tuning")
+    monkeypatch.setattr(tuning, "AUTOTUNE", brief_studies.AUTOTUNE)
     monkeypatch.setenv(telemetry.VARIABLE, telemetry.OFF)
     monkeypatch.setattr(sys, "argv", [name, *arguments.split(), "--json"])
     benchmark.main()
@@ -217,7 +218,7 @@ def _application(
 @pytest.fixture
 def _applications(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS / "applications")
-    for name in ("hook", "service", "ocr", "package_application"):
+    for name in ("hook", "service", "ocr", "package_application", "tuning"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 

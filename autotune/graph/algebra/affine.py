@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from autotune.facts.graphs import operator_of
+from autotune.facts.graphs import attribute_of, operator_of
 from autotune.graph.algebra.expressions import rounds
 from autotune.graph.algebra.rule import rule
-from autotune.graph.algebra.scope import Array, Scope, attribute
+from autotune.graph.algebra.scope import Array, Scope
 from autotune.graph.algebra.weights import (
     Weighted,
     channels_of,
@@ -65,15 +65,15 @@ def affine(scope: Scope, node: onnx.NodeProto) -> Affine | None:
 
 def _normalisation(scope: Scope, node: onnx.NodeProto) -> Affine | None:
     arrays = [scope.floats(name) for name in node.input[1:5]]
-    is_training = attribute(node, "training_mode", 0) or sum(map(bool, node.output)) > 1
+    is_training = attribute_of(node, "training_mode", 0) or sum(map(bool, node.output)) > 1
     rank = scope.rank(node.input[0])
-    if is_training or rank is None or rank < 2 or not attribute(node, "spatial", 1):
+    if is_training or rank is None or rank < 2 or not attribute_of(node, "spatial", 1):
         return None
     vectors = [np.asarray(values, np.float64) for values in arrays if values is not None]
     if len(vectors) < 4:
         return None
     gamma, beta, mean, variance = vectors
-    spread = variance + float(attribute(node, "epsilon", 1e-5))
+    spread = variance + float(attribute_of(node, "epsilon", 1e-5))
     if np.any(spread <= 0) or not np.all(gamma):
         return None
     scale = gamma / np.sqrt(spread)
@@ -171,7 +171,7 @@ def _may_widen(scope: Scope, node: onnx.NodeProto, form: Affine, item: Weighted)
 
 def _with_input(item: Weighted, form: Affine, rank: int | None) -> Weighted | None:
     """Returns a product that takes the input of an affine node instead of its output."""
-    if attribute(item.node, "transA", 0):
+    if attribute_of(item.node, "transA", 0):
         return None
     scale = channels_of(form.scale, item, item.input_channels, rank)
     shift = channels_of(form.shift, item, item.input_channels, rank)

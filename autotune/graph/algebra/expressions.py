@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from autotune.facts.graphs import operator_of
-from autotune.graph.algebra.scope import Array, Scope, attribute
+from autotune.facts.graphs import attribute_of, operator_of
+from autotune.graph.algebra.scope import Array, Scope
 
 _MOST_STEPS = 32
 _HIGHEST_DEGREE = 4
@@ -170,7 +170,7 @@ def _own_bounds(scope: Scope, node: onnx.NodeProto) -> Bounded | None:
         given = [-_LARGEST_FLOAT, _LARGEST_FLOAT]
         for i, name in enumerate(("min", "max")):
             if scope.opset < 11:
-                given[i] = attribute(node, name, given[i])
+                given[i] = attribute_of(node, name, given[i])
             elif len(node.input) > i + 1 and node.input[i + 1]:
                 number = scope.number(node.input[i + 1], beside=base)
                 given[i] = math.nan if number is None else number

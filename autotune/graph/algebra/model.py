@@ -14,7 +14,7 @@ from autotune.facts.weights import element_count, to_initializers
 from autotune.graph.algebra.rule import Rule
 from autotune.graph.algebra.rules import RULES
 from autotune.graph.algebra.scope import SMALL, Scope, TensorFacts
-from autotune.graph.algebra.structure import SHAPES
+from autotune.graph.algebra.structure import CONSTANTS, SHAPES
 
 _OLDEST_OPSET = 7
 _OPEN_BRANCHES_OPSET = 11
@@ -37,13 +37,33 @@ def simplify(model: onnx.ModelProto) -> Counter[str]:
     Returns:
         How often each rule was applied, by its name.
     """
-    fired: Counter[str] = Counter()
     if _opset(model) < _OLDEST_OPSET or _has_strict_branches(model):
-        return fired
+        return Counter()
+    # a shape that is known makes others known that follow: this takes many rounds
+    fired = _applied(model, SHAPES, RULES)
+    domains = {item.domain for item in model.opset_import}
+    if RUNTIME_DOMAIN not in domains and _uses_runtime_domain(model):
+        model.opset_import.append(helper.make_opsetid(RUNTIME_DOMAIN, 1))
+    return fired
+
+
+def fold_constants(model: onnx.ModelProto) -> None:
+    """Computes the nodes of a model that take constants alone; changed in place.
+
+    What nothing takes any more is dropped.
+
+    Args:
+        model: The model with its weights in memory.
+    """
+    _applied(model, CONSTANTS)
+
+
+def _applied(model: onnx.ModelProto, *stages: Sequence[Rule]) -> Counter[str]:
+    """Applies rules, stage by stage, until nothing changes; returns how often each was applied."""
+    fired: Counter[str] = Counter()
     to_initializers(model)
     settled: set[str] = set()
-    # a shape that is known makes others known that follow: this takes many rounds
-    for stage in (SHAPES, RULES):
+    for stage in stages:
         while True:
             before = fired.total()
             # inner graphs first: writing the outer one copies its nodes
@@ -52,9 +72,6 @@ def simplify(model: onnx.ModelProto) -> Counter[str]:
                 scope.write()
             if fired.total() == before:
                 break
-    domains = {item.domain for item in model.opset_import}
-    if RUNTIME_DOMAIN not in domains and _uses_runtime_domain(model):
-        model.opset_import.append(helper.make_opsetid(RUNTIME_DOMAIN, 1))
     return fired
 
 

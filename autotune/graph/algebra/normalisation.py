@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from autotune.facts.graphs import operator_of
+from autotune.facts.graphs import attribute_of, operator_of
 from autotune.graph.algebra.expressions import linear, polynomial, product, with_number
 from autotune.graph.algebra.rule import rule
-from autotune.graph.algebra.scope import Array, Scope, attribute
+from autotune.graph.algebra.scope import Array, Scope
 from autotune.graph.algebra.structure import axes_of
 
 _LAYER_NORM = "Add Add Div Mul Pow ReduceMean ReduceMean Sqrt Sub".split()
@@ -76,7 +76,7 @@ def _normalised(scope: Scope, node: onnx.NodeProto) -> _Normalised | None:
         if mean is None or total.scale != 1 or total.offset <= 0:
             continue
         axes = _axes(scope, mean)
-        if not axes or not attribute(mean, "keepdims", 1):
+        if not axes or not attribute_of(mean, "keepdims", 1):
             continue
         if polynomial(scope, mean.input[0], centred) != {2: 1.0}:
             continue
@@ -130,7 +130,7 @@ def _centred(scope: Scope, name: str, axes: list[int]) -> str | None:
     mean = scope.producer(difference.input[1], "ReduceMean")
     if mean is None or mean.input[0] != difference.input[0] or _axes(scope, mean) != axes:
         return None
-    return str(mean.input[0]) if attribute(mean, "keepdims", 1) else None
+    return str(mean.input[0]) if attribute_of(mean, "keepdims", 1) else None
 
 
 def _vector(values: Array | None, size: int, default: float) -> Array | None:
@@ -260,12 +260,12 @@ def softmax(scope: Scope, node: onnx.NodeProto) -> bool:
         return False
     axes, base = _axes(scope, total), power.input[0]
     rank = scope.rank(base)
-    if not axes or len(axes) != 1 or not attribute(total, "keepdims", 1) or not rank:
+    if not axes or len(axes) != 1 or not attribute_of(total, "keepdims", 1) or not rank:
         return False
     difference = scope.producer(base, "Sub")
     largest = scope.producer(difference.input[1], "ReduceMax") if difference else None
     if difference and largest and largest.input[0] == difference.input[0]:
-        is_same = _axes(scope, largest) == axes and attribute(largest, "keepdims", 1)
+        is_same = _axes(scope, largest) == axes and attribute_of(largest, "keepdims", 1)
         base = difference.input[0] if is_same else base
     # along another axis ONNX Runtime transposes twice and takes twenty times as long as the parts
     if not scope.is_float32(base) or axes[0] != rank - 1:

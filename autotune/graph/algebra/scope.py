@@ -320,11 +320,3 @@ class Scope:
                 known[name] = helper.make_tensor_value_info(name, *self.facts[name])
         del self._graph.value_info[:]
         self._graph.value_info.extend(known.values())
-
-
-def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
-    """Returns the value of an attribute of a node, or the default."""
-    for item in node.attribute:
-        if item.name == name:
-            return helper.get_attribute_value(item)
-    return default

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from autotune.facts.graphs import operator_of
+from autotune.facts.graphs import attribute_of, operator_of
 from autotune.graph.algebra.expressions import with_number
 from autotune.graph.algebra.rule import rule
-from autotune.graph.algebra.scope import Scope, attribute
+from autotune.graph.algebra.scope import Scope
 from autotune.graph.algebra.structure import axes_of, with_tensor
 
 _LAST_TWO = [0, 1, 3, 2]
@@ -78,7 +78,7 @@ def _step(scope: Scope, name: str) -> onnx.NodeProto | None:
     """Returns the node that turns matrices or multiplies them by a number, for one product."""
     node = scope.producer(name, "Transpose", "Mul", "Div") if scope.is_private(name) else None
     if node is None or operator_of(node) == "Transpose":
-        return node if node and list(attribute(node, "perm", ())) == _LAST_TWO else None
+        return node if node and list(attribute_of(node, "perm", ())) == _LAST_TWO else None
     parts = with_number(scope, node)
     return node if parts and not (operator_of(node) == "Div" and parts[2] == 0) else None
 

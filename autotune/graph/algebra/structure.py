@@ -7,16 +7,16 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from autotune.facts.graphs import operator_of
+from autotune.facts.graphs import attribute_of, operator_of
 from autotune.graph.algebra.expressions import with_number
 from autotune.graph.algebra.rule import rule
-from autotune.graph.algebra.scope import READ_TYPES, SMALL, Array, Scope, attribute
+from autotune.graph.algebra.scope import READ_TYPES, SMALL, Array, Scope
 
 # Operators whose value on constants is computed once. Whole numbers are left alone where they
 # would be divided.
 _COMPUTED = frozenset(
-    "Add Cast Concat ConstantOfShape Div Equal Exp Expand Flatten Gather Mul Neg Pow Reciprocal "
-    "Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
+    "Add Cast Concat ConstantOfShape Div Equal Exp Expand Flatten Gather Identity Mul Neg Pow "
+    "Reciprocal Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
 )
 
 
@@ -107,9 +107,9 @@ def _is_identity(scope: Scope, node: onnx.NodeProto) -> bool:
         return training is not None and not np.any(training)
     if kind == "Cast":
         type_ = scope.kind(node.input[0])
-        return type_ != 0 and type_ == attribute(node, "to")
+        return type_ != 0 and type_ == attribute_of(node, "to")
     if kind == "Transpose":
-        order = list(attribute(node, "perm", ()))
+        order = list(attribute_of(node, "perm", ()))
         return bool(order) and order == sorted(order)
     if kind in ("Concat", "Sum", "Max", "Min"):
         return len(node.input) == 1
@@ -123,7 +123,7 @@ def _is_identity(scope: Scope, node: onnx.NodeProto) -> bool:
             (c.start, c.step) == (0, 1) and c.end >= _EVERYTHING for c in cut.values()
         )
     if kind == "Pad":
-        pads = attribute(node, "pads")
+        pads = attribute_of(node, "pads")
         if scope.opset >= 11:
             pads = scope.integers(node.input[1])
         return pads is not None and not any(pads)
@@ -137,7 +137,7 @@ def axes_of(scope: Scope, node: onnx.NodeProto) -> list[int] | None:
     """Returns the axes of a Squeeze, an Unsqueeze or a reduction; None where they are not known."""
     if len(node.input) > 1 and node.input[1]:
         return scope.integers(node.input[1])
-    axes = attribute(node, "axes")
+    axes = attribute_of(node, "axes")
     return None if axes is None else list(axes)
 
 
@@ -156,7 +156,7 @@ class _Cut(NamedTuple):
 def _cut(scope: Scope, node: onnx.NodeProto) -> dict[int, _Cut] | None:
     """Returns what a Slice takes of each axis that it names; None where that is not known."""
     if scope.opset < 10:
-        lists = [attribute(node, name) for name in ("starts", "ends", "axes")]
+        lists = [attribute_of(node, name) for name in ("starts", "ends", "axes")]
         starts, ends, axes = (None if values is None else list(values) for values in lists)
         steps = None
     else:
@@ -184,7 +184,7 @@ def known_shape(scope: Scope, node: onnx.NodeProto) -> bool:
     source = node if operator_of(node) == "Shape" else scope.producer(node.input[0], "Shape")
     if source is None or scope.is_visible(node.output[0]):
         return False
-    part = slice(attribute(source, "start", 0), attribute(source, "end"))
+    part = slice(attribute_of(source, "start", 0), attribute_of(source, "end"))
     shape = scope.sizes(source.input[0])
     shape = None if shape is None else shape[part]
     taken = None if shape is None else _taken(scope, node, shape)
@@ -221,7 +221,7 @@ def copied_sizes(scope: Scope, node: onnx.NodeProto) -> bool:
     where the shape has a zero: no number changes. What computed the sizes goes.
     """
     joined = scope.producer(node.input[1], "Concat")
-    takes_zero = attribute(node, "allowzero", 0)
+    takes_zero = attribute_of(node, "allowzero", 0)
     if joined is None:
         return False
     own = scope.sizes(node.input[0]) or ()
@@ -297,12 +297,12 @@ def _one_size(scope: Scope, name: str) -> _OneSize | None:
     around = scope.producer(name, "Unsqueeze", "Reshape")
     taker = scope.producer(around.input[0] if around else name, "Gather", "Slice", "Shape")
     if taker is not None and operator_of(taker) == "Shape":
-        start, end = attribute(taker, "start", 0), attribute(taker, "end", 0)
+        start, end = attribute_of(taker, "start", 0), attribute_of(taker, "end", 0)
         return _size(scope, taker.input[0], start) if 0 <= start == end - 1 else None
     source = None if taker is None else scope.producer(taker.input[0], "Shape")
-    if taker is None or source is None or attribute(source, "start", 0):
+    if taker is None or source is None or attribute_of(source, "start", 0):
         return None
-    if attribute(source, "end") is not None:
+    if attribute_of(source, "end") is not None:
         return None
     if operator_of(taker) == "Gather":
         places = scope.integers(taker.input[1])
@@ -335,3 +335,6 @@ RULES = (
 
 SHAPES = RULES[:4]
 """Those of them that make shapes known."""
+
+CONSTANTS = RULES[3:4]
+"""The one that computes nodes of constants."""

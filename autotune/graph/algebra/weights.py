@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from autotune.facts.graphs import operator_of
-from autotune.graph.algebra.scope import Array, Scope, attribute
+from autotune.facts.graphs import attribute_of, operator_of
+from autotune.graph.algebra.scope import Array, Scope
 
 WEIGHTED = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 """The operators that this is about."""
@@ -37,7 +37,7 @@ class Weighted(NamedTuple):
         """The axis of the weight that the input's channels are multiplied with."""
         if operator_of(self.node) == "Conv":
             return 1
-        return 1 if attribute(self.node, "transB", 0) else 0
+        return 1 if attribute_of(self.node, "transB", 0) else 0
 
     @property
     def output_channels(self) -> int:
@@ -71,7 +71,7 @@ def weighted(scope: Scope, node: onnx.NodeProto | None) -> Weighted | None:
         bias = scope.floats(node.input[2])
         if bias is None:
             return None
-    groups = int(attribute(node, "group", 1)) if is_filter else 1
+    groups = int(attribute_of(node, "group", 1)) if is_filter else 1
     return Weighted(node, weight, bias, groups)
 
 
@@ -174,7 +174,7 @@ def output_shifted(item: Weighted, shift: Array) -> Array | None:
         item: The node, no MatMul.
         shift: A number for each channel of the output, or one for all.
     """
-    beta = float(attribute(item.node, "beta", 1.0))  # a Gemm without C may have one, too
+    beta = float(attribute_of(item.node, "beta", 1.0))  # a Gemm without C may have one, too
     if not beta:
         return None
     own = np.zeros(1) if item.bias is None else item.bias.astype(np.float64)
@@ -197,12 +197,12 @@ def input_shifted(item: Weighted, shift: Array) -> Array | None:
     weight = item.weight.astype(np.float64)
     numbers = np.broadcast_to(np.asarray(shift, np.float64), (item.input_channels,))
     if operator_of(node) == "Gemm":
-        if attribute(node, "transA", 0):
+        if attribute_of(node, "transA", 0):
             return None
-        alpha = float(attribute(node, "alpha", 1.0))
+        alpha = float(attribute_of(node, "alpha", 1.0))
         return output_shifted(item, alpha * np.tensordot(numbers, weight, (0, item.input_axis)))
-    has_pads = any(attribute(node, "pads", []))
-    automatic = attribute(node, "auto_pad", b"NOTSET")
+    has_pads = any(attribute_of(node, "pads", []))
+    automatic = attribute_of(node, "auto_pad", b"NOTSET")
     if operator_of(node) != "Conv" or has_pads or automatic not in (b"NOTSET", b"VALID"):
         return None
     rows = np.repeat(numbers.reshape(item.groups, -1), len(weight) // item.groups, axis=0)

@@ -33,16 +33,24 @@ class Scale:
     is_log: bool = False
 
     @classmethod
-    def of(cls, title: str, values: Iterable[float], **changes: float) -> "Scale":
+    def of(
+        cls,
+        title: str,
+        values: Iterable[float],
+        *,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> "Scale":
         """Returns an axis with round ticks that holds all values, with a margin.
 
         Args:
-            changes: `low` or `high`, where the values do not decide it.
+            low: Its low end; None where the values decide it.
+            high: Its high end; None where the values decide it.
         """
         known = list(values)
         space = _MARGIN * ((max(known) - min(known)) or abs(max(known)) or 1.0)
-        low = changes.get("low", min(known) - space)
-        high = changes.get("high", max(known) + space)
+        low = min(known) - space if low is None else low
+        high = max(known) + space if high is None else high
         return cls(title=title, low=low, high=high, ticks=_ticks(low, high))
 
     def holds(self, value: float) -> bool:
@@ -58,6 +66,8 @@ class Scale:
 
 def _ticks(low: float, high: float) -> list[float]:
     """Returns at most seven round values between two values."""
+    if not 0 < high - low < math.inf:  # numbers of strangers
+        return []
     rough = (high - low) / _MOST_STEPS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in _STEPS if factor * power >= rough)

@@ -36,8 +36,7 @@ def front_figure(state: StudyState, rows: Sequence[Row]) -> Figure | None:
 def _is_near(row: Row, default: Row | None, objectives: Sequence[Objective]) -> bool:
     """Returns whether a configuration is not far worse than the default."""
     return default is None or all(
-        objective.gain(row.values[objective.name], default.values[objective.name]) >= 1 / FARTHEST
-        for objective in objectives
+        o.cost(row.values[o.name]) <= FARTHEST * o.cost(default.values[o.name]) for o in objectives
     )
 
 

@@ -184,6 +184,8 @@ def conditions_of(state: StudyState) -> dict[str, str]:
     """Returns the conditions under which the numbers hold, by name."""
     result = state.result
     conditions = {"model": state.model, "study": state.name}
+    if state.options is not None:
+        conditions["options"] = _asked(state.options)
     if result is not None:
         conditions |= {
             "model's digest": result.model_sha256,
@@ -198,21 +200,14 @@ def conditions_of(state: StudyState) -> dict[str, str]:
     return {name: text for name, text in {**conditions, **state.facts}.items() if text}
 
 
-_OF_ONE_RUN = frozenset({"model", "out", "study_name"})
-
-
-def call_of(options: StudyOptions) -> str:
-    """Returns the Python code that repeats a study.
-
-    It has what a storage keeps of the options, the metric and the sampler, and with that neither
-    a storage nor its password.
-    """
+def _asked(options: StudyOptions) -> str:
+    """Returns the options that a study was asked for, with neither a storage nor its password."""
     asked = {**options.to_record(), "metric": options.metric, "sampler": options.sampler}
     default = StudyOptions(model=options.model).to_record()
-    changes = [
-        f"    {name}={value!r},"
+    return ", ".join(
+        f"{name}={value}"
         for name, value in asked.items()
-        if name not in _OF_ONE_RUN and value is not None and value != default.get(name)
-    ]
-    model = f"    {asked['model']!r},"
-    return "\n".join(["import autotune\n", "autotune.tune(", model, *changes, ")"])
+        if name not in {"model", "out", "study_name"}
+        and value is not None
+        and value != default.get(name)
+    )

@@ -18,7 +18,7 @@ from autotune.process.durable import replacing
 from autotune.report.page.figure import Figure
 from autotune.report.page.figures import effects_figure, memory_figure, noise_figure, search_figure
 from autotune.report.page.front_figure import front_figure
-from autotune.report.page.rows import STATES, Row, call_of, conditions_of, row_details, rows_of
+from autotune.report.page.rows import STATES, Row, conditions_of, row_details, rows_of
 from autotune.report.page.sections import sections_of
 from autotune.report.page.state import StudyState, read_state
 from autotune.report.result import answer_blocks, headline, qualifiers
@@ -78,7 +78,6 @@ def render_page(state: StudyState) -> str:
         .get_template("page.html")
         .render(
             answer=answer,
-            call=None if state.options is None else call_of(state.options),
             conditions=conditions_of(state),
             data=data,
             figures=figures,
