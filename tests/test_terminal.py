@@ -7,15 +7,19 @@ import pytest
 from made_results import application, member, part, result, simplification
 from pages import profiling
 from rich.console import Console
+from small_spaces import machine
 from test_gate import make_comparison, make_config
 from test_inspect import FINDING, made_inspection
 
 from autotune.cli.console import _width
 from autotune.deploy.options import Value
+from autotune.facts.providers import NO_DEVICE, READY, ProviderState
+from autotune.facts.runtime import Runtime
 from autotune.inspection.profile import TimeShare
 from autotune.report.application import view_application
 from autotune.report.changes import view_why
 from autotune.report.comparison import view_comparison
+from autotune.report.hardware import view_hardware
 from autotune.report.inspection import view_inspection
 from autotune.report.profile import view_profile
 from autotune.report.result import view_effects, view_ending, view_result
@@ -57,6 +61,16 @@ _VIEWS = {
     "compare": view_comparison(_COMPARISON, judge(_COMPARISON)),
     "inspect": view_inspection(made_inspection(FINDING)),
     "profile": view_profile(profiling(_NODE)),
+    "hardware": view_hardware(
+        machine(cores=2, features=("avx2", "avx512f", "avx512_vnni")),
+        Runtime(version="1.32.0", build="", providers=("CPUExecutionProvider",)),
+        (
+            ProviderState(word="cpu", state=READY),
+            ProviderState(word="cuda", state=NO_DEVICE, reason="there is no driver of NVIDIA's"),
+        ),
+        None,
+        ("in the last minute 4.6 threads wanted to run at a time, on 2 cores",),
+    ),
     "a tuned application": view_application(application(), "report.html"),
 }
 
