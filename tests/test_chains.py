@@ -31,6 +31,7 @@ from autotune.deploy import hook, passed
 from autotune.deploy.session import SessionConfig
 from autotune.facts.feeds import Feed
 from autotune.facts.model import describe
+from autotune.report.application import view_recording
 
 _Array = NDArray[Any]
 
@@ -100,6 +101,9 @@ def test_a_growing_cache_is_kept_once(recorded: Callable[[Any], Recording]) -> N
     recording = recorded(lambda session: _generate(session, 200, lambda cache: cache))
     assert not recording.unknown
     assert _kept_kib(recording) < 30
+    said = str(view_recording(recording).blocks)
+    assert "(0.0 MiB) were kept" in said
+    assert "net is fed arrays that earlier calls returned (1 in a call)" in said
     (session,) = recording.sessions
     first, step = session.shapes.values()
     assert (first.calls, step.calls) == (1, 199)
@@ -269,7 +273,7 @@ def test_what_a_changed_encoder_does_to_the_decoder_is_rated(
     changed = replace(today, openings={**today.openings, "encoder": opening})
     assert answers.problem(today) == ""
     assert not answers.is_refused(changed)
-    assert "the answers of decoder differ from today's by" in answers.problem(changed)
+    assert "the answers of decoder have an error of" in answers.problem(changed)
     assert answers.is_refused(changed)
     same = replace(opening, session=SessionConfig(options={"intra_op_num_threads": 1}))
     threads = replace(today, openings={**today.openings, "encoder": same})

@@ -152,7 +152,7 @@ class ChainAnswers:
         if isinstance(errors, str):
             return errors
         return ", ".join(
-            f"the answers of {name} differ from today's by {error:.2g}, more than "
+            f"the answers of {name} have an error of {error:.2g}, more than "
             f"{self.limits[name]:g}, where it is fed what the tuned sessions return"
             for name, error in errors.items()
             if error > self.limits[name]
@@ -169,7 +169,7 @@ class ChainAnswers:
                 if any(references)
             }
         except (DataError, OutputMismatchError) as error:
-            return f"its answers cannot be compared with today's: {error}"
+            return f"its answers cannot be compared: {error}"
 
     def _answers(self, arrangement: Arrangement) -> Mapping[str, Sequence[Outputs]]:
         """Returns the answers of some calls of the rated sessions, evenly spread over all."""

@@ -300,8 +300,8 @@ def _error_limits(state: _State) -> dict[str, float]:
 def _note_on_answers(state: _State, errors: Mapping[str, float] | str) -> None:
     for name, error in errors.items() if isinstance(errors, Mapping) else ():
         state.note(
-            f"the answers of {name} differ from today's by {error:.2g} where it is fed what the "
-            "tuned sessions return"
+            f"the answers of {name} have an error of {error:.2g} where it is fed what the tuned "
+            "sessions return"
         )
 
 
