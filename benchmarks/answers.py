@@ -11,8 +11,6 @@ time is measured. A model of pictures without inputs sees pages with text over s
 (`pip install pillow`).
 """
 
-import argparse
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -21,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import program
 from numpy.typing import NDArray
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail as OnnxFault
 
@@ -231,10 +230,9 @@ def verdict(error: float | None) -> str:
 
 def main() -> None:
     """Prints the table, and one JSON object with ``--json``."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program.parser_of(__doc__)
     parser.add_argument("models", nargs="*", type=Path)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     print(f"{'model':28} {'change':32} {'old rule':>14} {'judge':>14}  worst part")
     rows = []
@@ -243,8 +241,7 @@ def main() -> None:
         old, new = (verdict(row[key]) for key in ("old", "new"))
         words = f"{row['model']!s:28} {row['change']!s:32} {old:>14} {new:>14}  {row['where']}"
         print(words.rstrip(), flush=True)
-    if asked.json:
-        print(json.dumps({"rows": rows}, default=str))
+    program.print_json(asked, {"rows": rows})
 
 
 if __name__ == "__main__":

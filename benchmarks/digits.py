@@ -8,8 +8,6 @@ files by their labels, as a study judges the configuration that it selects. One 
 from digits, the other one from generated samples, as without --data. No time is measured.
 """
 
-import argparse
-import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+import program
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
@@ -123,9 +122,7 @@ def judgements(folder: Path) -> Iterator[Judgement]:
 
 def main() -> None:
     """Prints a row for each file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="the decisions as a last line of JSON")
-    options = parser.parse_args()
+    options = program.parser_of(__doc__).parse_args()
     decisions = {}
     print(f"{cpu.cpu_model()}, ONNX Runtime {onnxruntime.__version__}")
     print("limit: a drop of 0.01 in top1\n")
@@ -140,8 +137,7 @@ def main() -> None:
                 f"{item.words:20} {item.metric:7.4f} {item.reference_metric:7.4f} "
                 f"{item.drop.value:7.4f}  {bounds:16} {used:>12}  {item.decision}"
             )
-    if options.json:
-        print(json.dumps(decisions))
+    program.print_json(options, decisions)
 
 
 if __name__ == "__main__":

@@ -45,18 +45,17 @@ def test_version(tmp_path: Path) -> None:
     assert run(tmp_path, "--version").stdout.strip() == f"autotune {autotune.__version__}"
 
 
-def test_spaces_are_listed(tmp_path: Path) -> None:
-    done = run(tmp_path, "spaces")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("spaces", "default latency memory session"),
+        ("spaces default", "graph_optimization_level ORT_ENABLE_EXTENDED arena spinning"),
+    ],
+)
+def test_spaces_are_listed_and_shown(tmp_path: Path, arguments: str, words: str) -> None:
+    done = run(tmp_path, *arguments.split())
     assert done.returncode == 0
-    names = [line.split()[0] for line in done.stdout.splitlines()]
-    assert {"default", "latency", "memory", "session"} <= set(names)
-
-
-def test_a_space_is_shown(tmp_path: Path) -> None:
-    done = run(tmp_path, "spaces", "default")
-    assert done.returncode == 0
-    for words in ("graph_optimization_level", "ORT_ENABLE_EXTENDED", "arena", "spinning"):
-        assert words in done.stdout
+    assert all(word in done.stdout for word in words.split())
 
 
 def test_a_space_is_resolved_for_a_model(tmp_path: Path) -> None:

@@ -175,18 +175,6 @@ def test_the_process_wide_allocator_is_registered() -> None:
     assert render("cpp", session).lost == ()
 
 
-def test_genai_gets_the_execution_provider_that_was_tuned(frozen_config: Path) -> None:
-    """The user's file names CUDA, and the config runs on the CPU."""
-    session = {"log_id": "x", "provider_options": [{"cuda": {}}]}
-    own = {"model": {"type": "x", "decoder": {"filename": "m.onnx", "session_options": session}}}
-    (frozen_config.parent / "genai_config.json").write_text(json.dumps(own), encoding="utf-8")
-    export(frozen_config, "genai")
-    written = next(frozen_config.parent.rglob("*.genai/genai_config.json"))
-    chosen = json.loads(written.read_text(encoding="utf-8"))["model"]["decoder"]["session_options"]
-    assert chosen["log_id"] == "x"
-    assert not chosen.get("provider_options")
-
-
 def test_a_model_that_carries_options_already_is_refused(frozen_config: Path) -> None:
     """ONNX Runtime would take its entry, and not the config's."""
     (copy,) = export(frozen_config, "ort_config").files
@@ -195,8 +183,12 @@ def test_a_model_that_carries_options_already_is_refused(frozen_config: Path) ->
 
 
 def test_genai_gets_the_users_own_config(frozen_config: Path) -> None:
-    """The model's file and the session's options are replaced; all else is the user's."""
+    """The model's file and the session's options are replaced; all else is the user's.
+
+    The user's file names CUDA, and the config runs on the CPU.
+    """
     options = {"inter_op_num_threads": 9, "log_id": "mine", "session.dynamic_block_base": "7"}
+    options["provider_options"] = [{"cuda": {}}]
     own_decoder = {"head_size": 8, "filename": "model.onnx", "session_options": options}
     own = {"model": {"type": "llama", "decoder": own_decoder}}
     (frozen_config.parent / "genai_config.json").write_text(json.dumps(own), encoding="utf-8")
@@ -208,6 +200,7 @@ def test_genai_gets_the_users_own_config(frozen_config: Path) -> None:
     assert (written["type"], decoder["head_size"]) == ("llama", 8)
     assert (folder / decoder["filename"]).is_file()
     assert decoder["session_options"]["intra_op_num_threads"] == 1
+    assert not decoder["session_options"].pop("provider_options", [])
     assert options.keys() & decoder["session_options"].keys() == {"log_id"}
     assert (folder / "tokenizer.json").read_text(encoding="utf-8") == "{}"
     own["model"]["encoder"] = {"filename": "encoder.onnx"}

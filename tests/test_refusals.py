@@ -5,6 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import run
 from factories import save_onnx
@@ -34,6 +35,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / folder).mkdir()
         (place / folder / file).touch()
     (place / "empty").mkdir()
+    np.savez(place / "call.npz", x=np.ones((2, 3), np.float32))
+    np.savez(place / "names.npz", X=np.ones((2, 1, 3), np.float32))
+    np.savez(place / "dtype.npz", x=np.ones((2, 1, 3)))
     return place
 
 
@@ -89,9 +93,21 @@ REFUSALS = [
         "there is no folder app.tune; `autotune study app.rec` writes",
     ),
     ("run", "name the folder of a tuned application and, after --, the command"),
+    ("run done.autotune -- app", "is the folder of a study, not a tuned application"),
+    ("show sqlite:///nothing.db", "there is no file nothing.db; name the storage of a study"),
+    # inputs that do not fit
+    ("study cnn.onnx --data call.npz", "Type numpy.savez(file, x=x[:, None]) for 2 samples, or"),
+    ("study cnn.onnx --data names.npz", "the model has no input 'X'. Its inputs are x."),
+    ("study cnn.onnx --data dtype.npz", "convert it with .astype('float32')"),
+    ("study cnn.onnx --data noise.onnx", "is no readable .npz file"),
     # values of options
-    ("study cnn.onnx --trials abc", "'abc' is not a whole number, such as 20."),
+    ("study cnn.onnx --trials abc", "'abc' is not a whole number. Write a number such as 20."),
     ("compare done.autotune --trial x", "'x' is not a whole number"),
+    ("study cnn.onnx --trials -3", "--trials must be at least 1, not -3"),
+    (f"study cnn.onnx --trials {'9' * 30}", "is too large. Write a number such as 20."),
+    ("study cnn.onnx --set seed=x", "Invalid value for '--set': 'x' is not a whole number."),
+    ("study -- -x.onnx", "there is no file or folder -x.onnx."),
+    ("study モデル.onnx", "there is no file or folder モデル.onnx."),
     ("study cnn.onnx --trials 0", "--trials must be at least 1, not 0"),
     (
         "study cnn.onnx --timeout 40",

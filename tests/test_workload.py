@@ -170,8 +170,10 @@ def test_samples_are_spread_over_all(count: int) -> None:
         ({"x": np.ones((2, 1, 3))}, r"holds float64.*float32.*astype\('float32'\)"),
         (
             {"x": np.ones((2, 3), np.float32)},
-            r"what the model takes in one call.*, x=x\[None\]\) .*, x=x\[:, None\]\) .*2 samples",
+            r"counts the samples.*, x=x\[:, None\]\) for 2 samples, or .*, x=x\[None\]\) for one",
         ),
+        ({"x": np.ones((1, 3), np.float32)}, r"Type numpy.savez\(file, x=x\[None\]\) for one"),
+        ({"x": np.ones(3, np.float32)}, r"Type numpy.savez\(file, x=x\[None, None\]\) for one"),
         ({"x": np.ones((2, 5), np.float32)}, r"shape \[5\].*rank 2: \[batch, 3\]"),
         ({"x": np.ones((2, 1, 4), np.float32)}, r"shape \[1, 4\].*\[batch, 3\]"),
         ({"x": np.ones((0, 1, 3), np.float32)}, "x: 0"),

@@ -145,7 +145,7 @@ def _check_command(arguments: Sequence[str]) -> None:
         return
     if meant := _MEANT.get(name.lower()):
         hint = f" Type autotune {meant}."
-    elif Path(name).suffix == ".onnx" or is_folder(Path(name)):
+    elif Path(name).suffix == ".onnx" or (name and is_folder(Path(name))):
         hint = f" Type autotune study {shlex.quote(name)}."
     else:
         hint = did_you_mean(name, names) or " autotune --help lists the commands."

@@ -51,9 +51,7 @@ def latency_ms(text: str) -> float:
 
 def error(text: str | float) -> float:
     """Returns a relative error such as ``0.05`` or ``5%``. Typer parses a default as well."""
-    pattern = rf"((?:{_NUMBER}|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*%?"
-    value = _positive(str(text), pattern, "a number above 0, such as 0.05 or 5%")
-    return value / 100 if str(text).strip().endswith("%") else value
+    return _share(str(text), "a number above 0, such as 0.05 or 5%")
 
 
 def factor(text: str) -> float:
@@ -63,7 +61,9 @@ def factor(text: str) -> float:
 
 def drop(text: str) -> float:
     """Returns by how much a metric may fall, such as ``0.01`` or ``1%``; 0 allows nothing."""
-    return 0.0 if re.fullmatch(r"0+(\.0*)?\s*%?", text.strip()) else error(text)
+    if re.fullmatch(r"0+(\.0*)?\s*%?", text.strip()):
+        return 0.0
+    return _share(text, "a number of at least 0, such as 0.01 or 1%")
 
 
 def clients(text: str) -> int:
@@ -93,6 +93,7 @@ def setting(text: str) -> KeyValue:
         raise typer.BadParameter(
             f"'{name}' is none of {', '.join(SETTINGS)}.{did_you_mean(name, SETTINGS)}"
         )
+    SETTINGS[name](value)  # a wrong value is refused with the name of the option
     return KeyValue(name, value)
 
 
@@ -100,18 +101,19 @@ def settings(given: Iterable[KeyValue]) -> dict[str, Any]:
     """Returns the fields of the options that ``--set`` sets."""
     values: dict[str, Any] = {}
     for name, text in given:
-        if name == "pair":
-            past, present = fed_back(text)
-            values.setdefault("pairs", {})[past] = present
+        value = SETTINGS[name](text)
+        if isinstance(value, KeyValue):
+            values.setdefault("pairs", {})[value.name] = value.value
         else:
-            values[name] = SETTINGS[name](text)
+            values[name] = value
     return values
 
 
 def whole(text: str | int) -> int:
     """Returns a whole number. Typer parses a default as well."""
     if not re.fullmatch("-?[0-9]{1,18}", str(text)):
-        raise typer.BadParameter(f"'{text}' is not a whole number, such as 20.")
+        fault = "is too large" if re.fullmatch("-?[0-9]+", str(text)) else "is not a whole number"
+        raise typer.BadParameter(f"'{text}' {fault}. Write a number such as 20.")
     return int(text)
 
 
@@ -124,7 +126,7 @@ def _is_yes(text: str) -> bool:
 SETTINGS: Mapping[str, Callable[[str], object]] = {
     "seed": whole,
     "new_tokens": whole,
-    "pair": str,
+    "pair": fed_back,
     "early_stop": _is_yes,
     "wait": _is_yes,
     "study_name": str,
@@ -177,6 +179,13 @@ def _whole_numbers(text: str, noun: str, example: str) -> tuple[int, ...]:
             f"Write whole numbers with commas between them, such as {example}."
         )
     return tuple(map(int, items))
+
+
+def _share(text: str, noun: str) -> float:
+    """Returns a number above 0, or a percentage of it."""
+    pattern = rf"((?:{_NUMBER}|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*%?"
+    value = _positive(text, pattern, noun)
+    return value / 100 if text.strip().endswith("%") else value
 
 
 def _positive(text: str, pattern: str, noun: str) -> float:

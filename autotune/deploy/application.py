@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.deploy.config import DataFile
 from autotune.deploy.files import read_json
+from autotune.deploy.kinds import APPLICATION, mistaken
 from autotune.deploy.passed import Interface, Passed
 from autotune.deploy.records import BareName, Json, Text, Whole, body, from_plain, to_plain
 from autotune.errors import ConfigError, FormatError
@@ -79,7 +80,8 @@ class TunedApplication:
                 raise FormatError(f"pool_threads must be at most {_MOST_THREADS}")
         except FormatError as error:
             raise ConfigError(
-                f"cannot read the tuned application {path}: {error}; make one with "
+                mistaken(folder, APPLICATION)
+                or f"cannot read the tuned application {path}: {error}; make one with "
                 "`autotune study app.rec`"
             ) from None
         return tuned

@@ -12,6 +12,7 @@ from autotune.deploy.files import is_file, is_folder
 from autotune.errors import did_you_mean, shown, system_fault
 
 MODEL, CONFIG, STUDY = "an ONNX model", "a tuned config", "the folder of a study"
+APPLICATION = "a tuned application"
 """What commands take."""
 
 _FOLDER = "a folder"
@@ -67,7 +68,7 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
 # What a folder is, by a file in it.
 _FOLDERS: Mapping[str, tuple[str, str]] = {
     "recording.json": ("a recording", "`autotune study {path}` tunes it"),
-    "application.json": ("a tuned application", "`autotune run {path} -- COMMAND` runs it"),
+    "application.json": (APPLICATION, "`autotune run {path} -- COMMAND` runs it"),
     "front.json": (STUDY, "`autotune show {path}` shows its result"),
     "study.db": (STUDY, "`autotune study {path}` continues it"),
     "best.json": ("a config without its study", "`autotune check {path}` looks at it"),
@@ -125,7 +126,9 @@ def _meant(path: Path) -> str:
     for name in (f"{path.name}{_MODEL_END}", f"{path.name}.autotune"):
         if name in names:
             return f" Did you mean '{name}'?"
-    return did_you_mean(path.name, names)
+    # the ending alone makes no name alike
+    alike = [name for name in names if did_you_mean(path.stem, [Path(name).stem])]
+    return did_you_mean(path.name, alike)
 
 
 def _kind(path: Path) -> tuple[str, str]:

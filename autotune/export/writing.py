@@ -62,9 +62,9 @@ def export(
         rendering = genai.complete(rendering, config_path)
     if rendering.needs and not accept_processor:
         raise RequestError(
-            f"{config_path} answers wrongly on some processors, and no export to {target} checks "
-            f"the processor. It needs {'; '.join(rendering.needs)}. Export it to python, or add "
-            "--accept-processor if every machine that will run it has that"
+            f"{config_path} needs {'; '.join(rendering.needs)}, and an export to {target} does not "
+            "check the processor. Add --accept-processor if every machine that will run it has "
+            "that, or export it to python, which checks it"
         )
     folder = config_path.parent if folder is None else folder
     if target == "ort_config" and folder.resolve() != source.resolve():
@@ -97,6 +97,8 @@ def model_name(config_path: Path) -> str:
 def _write(rendering: Rendering, source: Path, folder: Path) -> list[Path]:
     """Writes the files of `rendering`, or none of them; returns their paths."""
     names = [*rendering.texts, *rendering.copies]
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"{folder} is a file; name a folder with --out DIR")
     if taken := [folder / name for name in names if (folder / name).is_symlink()]:
         raise RequestError(f"{taken[0]} is a link; name another folder with --out DIR")
     if taken := [folder / name for name in names if (folder / name).exists()]:

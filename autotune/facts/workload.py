@@ -235,30 +235,32 @@ def _read_folder(model: Model, folder: Path) -> tuple[list[Feed], Path, list[NDA
 
 
 def _check_call(model: Model, arrays: Mapping[str, NDArray[np.generic]], file: Path) -> None:
-    """Refuses arrays that are the inputs of one call, without an axis that counts the samples.
+    """Refuses arrays that lack the axis that counts the samples, or the model's own first axis.
 
     Raises:
         DataError: that is so; the message says what to type.
     """
     inputs = {tensor.name: tensor for tensor in (*model.inputs, *model.optional)}
-    calls = [
-        name
-        for name, array in arrays.items()
-        if array.ndim
-        and inputs[name].misfit(array.shape) is None
-        and inputs[name].misfit(array.shape[1:]) is not None
-    ]
-    if not calls or len(calls) < len(arrays):
-        return
-    name = calls[0]
-    whole = ", ".join(f"{each}={each}[None]" for each in calls)
-    rows = ", ".join(f"{each}={each}[:, None]" for each in calls)
-    apart = f"numpy.savez(file, {rows}) if it holds {len(arrays[name])} samples of one row each"
-    raise DataError(
-        f"{file}: '{name}' has shape {list(arrays[name].shape)}, which is what the model takes in "
-        f"one call, but the first axis of a file counts the samples. Type numpy.savez(file, "
-        f"{whole}) if it is one sample, or {apart}"
-    )
+    for name, array in arrays.items():
+        shape, tensor = array.shape, inputs[name]
+        if not shape or tensor.misfit(shape[1:]) is None:
+            continue
+        several, one = f"for {shape[0]} samples", "for one sample"
+        forms = (
+            ("[:, None]", (1, *shape[1:]), several if shape[0] > 1 else ""),
+            ("[None]", shape, one),
+            ("[None, None]", (1, *shape), one),
+        )
+        typed = [
+            f"numpy.savez(file, {', '.join(f'{each}={each}{index}' for each in arrays)}) {words}"
+            for index, sample, words in forms
+            if words and tensor.misfit(sample) is None
+        ]
+        if typed:
+            raise DataError(
+                f"{file}: '{name}' has shape {list(shape)}, and the first axis of a file counts "
+                f"the samples. Type {', or '.join(typed)}"
+            )
 
 
 def _has_labels(model: Model, names: Container[str]) -> bool:

@@ -28,7 +28,13 @@ def view_recording(recording: Recording) -> View:
     }
     blocks: list[Block] = [*_heading(recording)]
     if recording.sessions:
-        blocks += [_table(recording), BLANK, *_reopened(recording), *_inputs(recording)]
+        blocks += [
+            _table(recording),
+            BLANK,
+            *_reopened(recording),
+            *_chains(recording),
+            *_inputs(recording),
+        ]
         blocks += lines(f"Next: autotune study {recording.folder}", tone="hint")
     return View(blocks=blocks, data=data)
 
@@ -85,6 +91,22 @@ def _reopened(recording: Recording) -> list[Line]:
     )
 
 
+def _chains(recording: Recording) -> list[Line]:
+    """Returns which sessions are fed what was returned, such as the cache of a decoder."""
+    fed = {
+        session.name: max(len(shape.fed) for shape in session.shapes.values())
+        for session in recording.sessions
+        if any(shape.fed for shape in session.shapes.values())
+    }
+    return lines(
+        *(
+            f"{name} is fed arrays that earlier calls returned ({count} in a call); a replay makes "
+            "them again, and few copies are kept."
+            for name, count in fed.items()
+        )
+    )
+
+
 def _inputs(recording: Recording) -> Sequence[Line]:
     """Returns what became of the inputs, which may be private."""
     if not recording.settings.keep_inputs:
@@ -92,7 +114,11 @@ def _inputs(recording: Recording) -> Sequence[Line]:
     shapes = [shape for session in recording.sessions for shape in session.shapes.values()]
     kept = sum(len(shape.files) for shape in shapes)
     without = sum(not shape.files for shape in shapes)
-    text = f"{kept} real inputs were kept in {recording.folder}; --keep-inputs no keeps none."
+    size_mib = sum(file.stat().st_size for shape in shapes for file in shape.files) / 2**20
+    text = (
+        f"{kept} real inputs ({size_mib:.1f} MiB) were kept in {recording.folder}; "
+        "--keep-inputs no keeps none."
+    )
     missing = (
         f"{without} shapes have none: there was no room within --max-mib "
         f"{recording.settings.max_mib}, or their inputs lie on a device."

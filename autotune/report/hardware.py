@@ -10,7 +10,7 @@ from autotune.facts.providers import NO_DEVICE, NOT_INSTALLED, READY, ProviderSt
 from autotune.facts.runtime import Runtime
 from autotune.measure.noise import NoiseCheck
 from autotune.report.text import percent
-from autotune.report.view import BLANK, Block, Line, Table, View, lines
+from autotune.report.view import BLANK, Block, Line, Table, View
 from autotune.runtimes.environments import RuntimeEnvironment
 from autotune.runtimes.names import Release
 
@@ -40,7 +40,9 @@ def view_hardware(
     found = [Line(f"Warning: {problem}.", "warning") for problem in problems]
     return View(
         blocks=[
-            *lines(*(f"{name:13} {text}" for name, text in facts.items())),
+            Table(
+                headings=("fact", ""), rows=list(facts.items()), words=(0, 1), has_headings=False
+            ),
             BLANK,
             Line("Execution providers", "title"),
             _providers(providers),
@@ -65,10 +67,9 @@ def _providers(states: Sequence[ProviderState]) -> Table:
     for state in sorted(states, key=lambda state: _STATES.index(state.state)):
         devices = f" ({', '.join(state.devices)})" if state.devices else ""
         package = f"{state.package}: " if state.package and state.reason else state.package
-        rows.append((f"  {state.word}", state.state, f"{package}{state.reason}{devices}"))
-    return Table(
-        headings=("provider", "state", "package"), rows=rows, words=(0, 1, 2), has_headings=False
-    )
+        rest = f"{package}{state.reason}{devices}"
+        rows.append((f"  {state.word}", f"{state.state}; {rest}" if rest else state.state))
+    return Table(headings=("provider", "state"), rows=rows, words=(0, 1), has_headings=False)
 
 
 def _noise(check: NoiseCheck) -> str:

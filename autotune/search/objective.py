@@ -158,7 +158,7 @@ OBJECTIVES: Mapping[str, Objective] = {
         Objective(
             name="ttft_ms",
             word="ttft",
-            heading="TTFT ms",
+            heading="first token ms",
             at_best=_ttft_at_best,
             tolerance=0.02,
         ),

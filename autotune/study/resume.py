@@ -91,8 +91,11 @@ def entries(place: Place) -> list[StoredStudy]:
     """Returns the studies in a storage, by name.
 
     Raises:
+        StudyError: it is a file that is not there.
         StorageError: it cannot be read.
     """
+    if place.file is not None and not is_file(place.file):
+        raise StudyError(f"there is no file {place.file}; name the storage of a study")
     with quiet_optuna(), open_storage(place) as database:
         return [
             _entry(optuna.load_study(study_name=frozen.study_name, storage=database))

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from decoder_models import VOCABULARY
 from hostile_world import World
 from mutations import VALUES, Random, changed_bytes, changed_json, changed_npz, changed_values
+from rich.console import Console
 
 from autotune.deploy.config import TunedConfig
 from autotune.deploy.records import to_plain
@@ -26,9 +28,11 @@ from autotune.facts.workload import read
 from autotune.report.changes import view_why
 from autotune.report.page.sections import sections_of
 from autotune.report.page.state import read_state
+from autotune.report.page.writing import render_page
 from autotune.report.profile import view_profile
 from autotune.report.result import view_effects, view_ending, view_result
 from autotune.report.terminal import renderable
+from autotune.report.view import View
 from autotune.results.profiling import kept_profile
 from autotune.results.result import StudyResult, choose_member
 from autotune.search.trial import Trial
@@ -101,11 +105,17 @@ def loaded(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 # --- results, starting points, spaces, inputs, models ----------------------------------------
 
 
+def _show(view: View) -> None:
+    """Prints a view as a narrow terminal gets it."""
+    Console(file=StringIO(), width=60).print(renderable(view))
+
+
 def _read_front(_: World, path: Path) -> str | None:
     result = StudyResult.read(path.parent)
     for view in (view_result, view_effects, view_why):
-        renderable(view(result))
-    view_ending(result, "")
+        _show(view(result))
+    _show(view_ending(result, ""))
+    render_page(read_state(path.parent))
     choose_member(result, prefer=None, max_memory_mib=None, max_latency_ms=None)
     return None
 
@@ -114,7 +124,7 @@ def _read_profile(_: World, path: Path) -> str | None:
     profiling = kept_profile(path.parent)
     if profiling is None:
         return None  # a changed digest: the profile of another config
-    renderable(view_profile(profiling))
+    _show(view_profile(profiling))
     state = replace(read_state(path.parent), profiling=profiling)
     assert "profile" in sections_of(state, {})
     same = to_plain(profiling) == json.loads(path.read_bytes())
