@@ -637,7 +637,10 @@ def test_the_time_of_a_study_bounds_each_part(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--storage sqlite:///a.db --set model=m.onnx", "takes no --model, --storage"),
+        (
+            "--storage sqlite:///a.db --set model=m.onnx",
+            "takes no --storage, --set model=...; its options are --max-drop",
+        ),
         ("--runtimes onnxruntime-openvino", "record, study and run it there"),
     ],
 )

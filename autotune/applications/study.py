@@ -57,6 +57,7 @@ from autotune.errors import AutotuneError, CannotMeasureError, DataError, Reques
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model, describe
 from autotune.facts.runtime import runtime
+from autotune.measure.outcome import Fidelity
 from autotune.process.durable import write_json
 from autotune.search.trial import Limits
 from autotune.storage.database import Place, open_storage, quiet_optuna
@@ -297,11 +298,13 @@ def _error_limits(state: _State) -> dict[str, float]:
     return limits
 
 
-def _note_on_answers(state: _State, errors: Mapping[str, float] | str) -> None:
-    for name, error in errors.items() if isinstance(errors, Mapping) else ():
+def _note_on_answers(state: _State, rated: Mapping[str, Fidelity] | str) -> None:
+    for name, own in rated.items() if isinstance(rated, Mapping) else ():
+        share = own.agreement
+        agree = "" if share is None else f" (the likeliest answer is the same in {share:.0%})"
         state.note(
-            f"the answers of {name} have an error of {error:.2g} where it is fed what the tuned "
-            "sessions return"
+            f"the answers of {name} have an error of {own.error:.2g}{agree} where it is fed what "
+            "the tuned sessions return"
         )
 
 
