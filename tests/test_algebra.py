@@ -555,7 +555,7 @@ def test_a_size_of_zero_that_is_meant_stays() -> None:
 
 def test_the_page_of_rules_names_each_of_them() -> None:
     page = (Path(__file__).parent.parent / "docs" / "algebra.md").read_text(encoding="utf-8")
-    assert [rule.name for rule in RULES if f"`{rule.name}`" not in page] == []
+    assert [rule.__name__ for rule in RULES if f"`{rule.__name__}`" not in page] == []
 
 
 @pytest.mark.parametrize("body", ["s = Mul(x, c) y = Conv(s, w)", "s = Sub(x, c) y = Conv(s, w)"])

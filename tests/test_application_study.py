@@ -51,9 +51,10 @@ from autotune.applications.recording import (
 from autotune.applications.replay import Arrangement, Opening, Played, ReplayMeasurer
 from autotune.applications.replies import Replayed
 from autotune.applications.schedule import schedule_of
-from autotune.applications.study import _part, _process_of, study_application
+from autotune.applications.study import study_application
 from autotune.applications.timing import difference, run_once
 from autotune.applications.today import today_parameters, today_session
+from autotune.applications.tunable import busiest_process, part_of
 from autotune.deploy.application import TunedApplication
 from autotune.deploy.config import Interval
 from autotune.deploy.files import digest_files
@@ -303,7 +304,7 @@ def test_a_session_that_a_fork_calls_keeps_its_threads() -> None:
         today=SessionConfig(options={"intra_op_num_threads": 1}),
         study=SimpleNamespace(members=members),
     )
-    part = _part(item, ApplicationOptions(recording=Path("app.rec")), 2)
+    part = part_of(item, ApplicationOptions(recording=Path("app.rec")), 2)
     assert list(part.members) == [TODAY, "trial 1"]
     assert part.members["trial 1"].session.options == {
         "intra_op_num_threads": 1,
@@ -637,7 +638,10 @@ def test_the_time_of_a_study_bounds_each_part(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--storage sqlite:///a.db --set model=m.onnx", "takes no --model, --storage"),
+        (
+            "--storage sqlite:///a.db --set model=m.onnx",
+            "takes no --storage, --set model=...; its options are --max-drop",
+        ),
         ("--runtimes onnxruntime-openvino", "record, study and run it there"),
     ],
 )
@@ -798,7 +802,7 @@ def test_the_busiest_process_with_a_tunable_session_is_replayed(tmp_path: Path) 
         for name in ("foreign", "relu")
     )
     state: Any = SimpleNamespace(recording=SimpleNamespace(processes=(foreign, known)))
-    assert _process_of(state, {"relu"}) is known
+    assert busiest_process(state, {"relu"}) is known
 
 
 def test_sessions_of_today_that_fail_later_end_the_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Modules, and what importing them must not bring in: each trial or command would pay for it."""
 
 import ast
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -66,6 +67,17 @@ def _imports(file: Path) -> set[str]:
         elif isinstance(node, ast.Import):
             names |= {name.name for name in node.names}
     return {name for name in names if name.startswith("autotune.")}
+
+
+@pytest.mark.parametrize("room", ROOMS[1:])
+def test_a_room_says_what_it_may_import(room: str) -> None:
+    """And it imports nothing else, so the sentence stays true."""
+    text = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text("utf-8")))
+    assert text is not None
+    (said,) = re.findall(r"It may import ([^.]*)", text)
+    imported = {_room(name) for file in (PACKAGE / room).rglob("*.py") for name in _imports(file)}
+    used = (imported & set(ROOMS)) - {room}
+    assert used <= set(re.findall(r"[a-z]+", said)) & set(ROOMS)
 
 
 def _imported_names(file: Path) -> set[str]:

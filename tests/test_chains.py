@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import decoder_models
@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from test_application_study import FakeReplays, FakeStudy
+from test_config import make_config
 from test_recorder_faults import runtime
 
 from autotune.applications import recorder, start, watching
@@ -301,3 +302,43 @@ def test_the_study_of_a_pair_gets_steps_with_their_caches(
     assert (lengths[0], lengths[-1], len(lengths)) == (0, 18, 32)
     assert not seen["encoder"], "its inputs are those of the recording"
     assert json.loads((tmp_path / "app.tuned" / "application-front.json").read_text())
+
+
+_CALLS = {
+    "words": lambda _: "the default",
+    "write": lambda _, folder: (make_config(), folder),
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("limit", "is_left_out"), [(0.05, True), (10.0, False)])
+def test_what_gives_wrong_answers_in_a_chain_is_left_out(
+    translated: Recording,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: float,
+    is_left_out: bool,
+) -> None:
+    """An encoder that its own study admits may be wrong for the decoder."""
+    member = SimpleNamespace(
+        label="trial 1",
+        model=decoder_models.write_encoder(tmp_path / "encoder.onnx", seed=1),
+        session=SessionConfig(options={"intra_op_num_threads": 1}),
+    )
+
+    def study(_: Any, session: Any, *__: Any) -> Any:
+        members = (member,) if session.name == "encoder" else ()
+        return SimpleNamespace(members=members, notes=(), folder=tmp_path, **_CALLS)
+
+    monkeypatch.setattr("autotune.applications.writing._write_config", lambda *_: None)
+    options = ApplicationOptions(
+        recording=translated.folder, trials=30, out=tmp_path / "app.tuned", max_error=limit
+    )
+    result = study_application(options, lambda _: None, FakeReplays, study, play_here)
+    assert result.best is not None
+    chosen = [item.choices or {} for item in result.confirmed]
+    has_member = any(own.get("encoder.member") == "trial 1" for own in chosen)
+    assert has_member != is_left_out
+    notes = " ".join(result.notes)
+    assert ("is left out: the answers of decoder have an error of" in notes) == is_left_out
+    assert ("where it is fed what the tuned sessions return" in notes) or not has_member

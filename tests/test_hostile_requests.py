@@ -255,6 +255,6 @@ def test_without_onnxruntime(place: Path, tmp_path: Path) -> None:
     done = shell(f"cd {place}; $A study m.onnx", PYTHONPATH=str(tmp_path))
     assert done.returncode == WRONG
     assert "Traceback" not in done.stderr
-    assert 'pip install "ort-autotune[cpu]"' in done.stderr
+    assert "pip install onnxruntime (or" in " ".join(done.stderr.split())
     assert " ".join(done.stderr.split()).count("onnxruntime is not installed") == 1
     assert sorted(place.iterdir()) == before

@@ -17,6 +17,7 @@ from autotune.applications.schedule import Schedule
 from autotune.errors import DataError
 from autotune.facts.feeds import Feed, load_samples
 from autotune.measure.answers import OutputMismatchError, Outputs, compare
+from autotune.measure.outcome import Fidelity
 from autotune.process import scratch
 from autotune.process.child import Child, ChildFailure, memory_limit
 
@@ -124,16 +125,20 @@ class ChainAnswers:
     today: Arrangement
     limits: Mapping[str, float]
     play: Play = play
-    _known: dict[object, Mapping[str, float] | str] = field(default_factory=dict)
+    _known: dict[object, Mapping[str, Fidelity] | str] = field(default_factory=dict)
     _references: Mapping[str, Sequence[Outputs]] | None = None
 
-    def of(self, arrangement: Arrangement) -> Mapping[str, float] | str:
-        """Returns the error of each rated session by its name; or why there is none, in words."""
+    def of(self, arrangement: Arrangement) -> Mapping[str, Fidelity] | str:
+        """Returns what the answers of each rated session are worth, by its name.
+
+        It is empty where the models are those of today, and a sentence where nothing can be
+        compared.
+        """
         key = self._changed(arrangement)
         if not key or not chained(self.schedule).keys() & self.limits.keys():
             return {}
         if key not in self._known:
-            self._known[key] = self._errors(arrangement)
+            self._known[key] = self._rated(arrangement)
         return self._known[key]
 
     def is_refused(self, arrangement: Arrangement) -> bool:
@@ -148,23 +153,23 @@ class ChainAnswers:
 
     def problem(self, arrangement: Arrangement) -> str:
         """Returns why an arrangement cannot be used, in words; empty where it can."""
-        errors = self.of(arrangement)
-        if isinstance(errors, str):
-            return errors
+        rated = self.of(arrangement)
+        if isinstance(rated, str):
+            return rated
         return ", ".join(
-            f"the answers of {name} have an error of {error:.2g}, more than "
+            f"the answers of {name} have an error of {own.error:.2g}, more than "
             f"{self.limits[name]:g}, where it is fed what the tuned sessions return"
-            for name, error in errors.items()
-            if error > self.limits[name]
+            for name, own in rated.items()
+            if own.error > self.limits[name]
         )
 
-    def _errors(self, arrangement: Arrangement) -> Mapping[str, float] | str:
+    def _rated(self, arrangement: Arrangement) -> Mapping[str, Fidelity] | str:
         try:
             if self._references is None:
                 self._references = self._answers(self.today)
             answers = self._answers(arrangement)
             return {
-                name: compare(references, answers[name]).error
+                name: compare(references, answers[name])
                 for name, references in self._references.items()
                 if any(references)
             }

@@ -3,9 +3,9 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy.engine import URL
@@ -25,7 +25,6 @@ from autotune.applications.confirm import (
 from autotune.applications.joint import (
     TODAY,
     JointSearch,
-    JointSession,
     JointTrial,
     choices_in_words,
     conditions_of,
@@ -34,7 +33,7 @@ from autotune.applications.joint import (
 )
 from autotune.applications.options import ApplicationOptions
 from autotune.applications.own_study import OwnBudget, OwnStudy, own_study, trials_of
-from autotune.applications.recording import Process, RecordedSession, Recording
+from autotune.applications.recording import RecordedSession, Recording
 from autotune.applications.replay import Arrangement, Opening, ReplayMeasurer, Replays
 from autotune.applications.result import (
     FORMAT,
@@ -45,18 +44,22 @@ from autotune.applications.result import (
     SessionResult,
     ShapeResult,
 )
-from autotune.applications.schedule import NoInputsError, Schedule, schedule_of
-from autotune.applications.today import today_session
+from autotune.applications.schedule import Schedule
+from autotune.applications.tunable import (
+    SessionsState,
+    find_tunable,
+    leave,
+    note_on_schedule,
+    part_of,
+    stretch_of,
+)
 from autotune.applications.writing import Replacement, new_folders, write_application
 from autotune.deploy.config import DataFile, TunedConfig
 from autotune.deploy.cpu import usable_cores
-from autotune.deploy.options import RUN_ENTRIES
-from autotune.deploy.passed import ONLY_FETCHES
 from autotune.deploy.session import SessionConfig
-from autotune.errors import AutotuneError, CannotMeasureError, DataError, RequestError
+from autotune.errors import CannotMeasureError, DataError
 from autotune.facts.feeds import Feed
-from autotune.facts.model import Model, describe
-from autotune.facts.runtime import runtime
+from autotune.measure.outcome import Fidelity
 from autotune.process.durable import write_json
 from autotune.search.trial import Limits
 from autotune.storage.database import Place, open_storage, quiet_optuna
@@ -77,51 +80,6 @@ _FINAL_TURNS = 2
 # For the estimate of the time: a trial of a model takes so long, and so many calls.
 _TRIAL_S, _TRIAL_CALLS = 3.0, 60
 _DEFAULTS = "ONNX Runtime's defaults"
-# A process that was forked has none of the threads that its parent's sessions started: two or more
-# for operators beside each other let it hang (microsoft/onnxruntime#9800).
-_THREADS = frozenset({"intra_op_num_threads", "inter_op_num_threads", "execution_mode"})
-
-
-@dataclass(kw_only=True)
-class _Tunable:
-    """A session that can be tuned: its model, how it is opened today, and its own study."""
-
-    session: RecordedSession
-    model: Model
-    today: SessionConfig
-    study: OwnStudy | None = None
-
-
-@dataclass(kw_only=True)
-class _State:
-    options: ApplicationOptions
-    recording: Recording
-    report: OnProgress
-    tunable: list[_Tunable] = field(default_factory=list)
-    reasons: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)
-    began_s: float = field(default_factory=time.monotonic)
-
-    @property
-    def left_s(self) -> float:
-        """What is left of the time; infinite without a limit."""
-        limit_s = self.options.timeout_s
-        return math.inf if limit_s is None else self.began_s + limit_s - time.monotonic()
-
-    def note(self, sentence: str) -> None:
-        """Keeps a remark, and tells it."""
-        self.notes.append(sentence)
-        self.report(Progress(stage="", note=sentence))
-
-    def tell(self, progress: Progress) -> None:
-        """Passes on how the study of a model goes; what was said of another one is not repeated."""
-        if progress.stage == "done":  # it says how to go on with that study alone
-            progress = replace(progress, note="its trials are measured already")
-        elif progress.note in self.told:
-            progress = replace(progress, note="")
-        self.told.add(progress.note)
-        self.report(progress)
 
 
 def study_application(
@@ -144,23 +102,25 @@ def study_application(
         AutotuneError: the request is wrong, or nothing can be measured here.
     """
     options.check()
-    state = _State(options=options, recording=Recording.read(options.recording), report=report)
+    state = SessionsState(
+        options=options, recording=Recording.read(options.recording), report=report
+    )
     options.check_sessions([session.name for session in state.recording.sessions])
-    _find_tunable(state)
+    find_tunable(state)
     options.folder.mkdir(parents=True, exist_ok=True)
     with exclusive_use(options.folder, cores=False, wait=options.wait, on_note=state.note):
         return _study(state, measure, study, play)
 
 
 def _study(
-    state: _State,
+    state: SessionsState,
     measure: Callable[[Schedule, Arrangement], Replays],
     study: Callable[..., OwnStudy],
     play: Play,
 ) -> ApplicationResult:
     """Studies each model, then all sessions together; writes the tuned application."""
     options = state.options
-    process, schedule = _stretch(state)
+    process, schedule = stretch_of(state)
     tunable = list(state.tunable)
     joint = min(_MOST_JOINT, max(_FEWEST_JOINT, round(_JOINT_SHARE * options.trials)))
     budgets = trials_of([item.session for item in tunable], max(1, options.trials - joint))
@@ -177,14 +137,14 @@ def _study(
             inputs = samples.pop(name, ())
             item.study = study(options, item.session, item.model, own, state.tell, inputs)
         except (DataError, CannotMeasureError) as error:
-            _leave(state, name, str(error))
+            leave(state, name, str(error))
         else:
             state.notes += item.study.notes
     if len(state.tunable) < len(tunable):
-        process, schedule = _stretch(state)
-    _note_on_schedule(state, process, schedule)
+        process, schedule = stretch_of(state)
+    note_on_schedule(state, process, schedule)
     counts = Counter(session.name for session in schedule.sessions)
-    parts = [_part(item, options, counts[item.session.name]) for item in state.tunable]
+    parts = [part_of(item, options, counts[item.session.name]) for item in state.tunable]
     search = JointSearch(parts=parts, cores=usable_cores(), seed=options.seed, turns=schedule.turns)
     answers = ChainAnswers(
         schedule=schedule, today=_today(state), limits=_error_limits(state), play=play
@@ -216,7 +176,7 @@ def _study(
 
 
 def _together(
-    state: _State,
+    state: SessionsState,
     search: JointSearch,
     schedule: Schedule,
     trials: int,
@@ -263,7 +223,7 @@ def _together(
         )
 
 
-def _today(state: _State) -> Arrangement:
+def _today(state: SessionsState) -> Arrangement:
     """Returns the sessions that can be tuned as the application opens them."""
     return Arrangement(
         openings={
@@ -273,17 +233,17 @@ def _today(state: _State) -> Arrangement:
     )
 
 
-def _chain_samples(state: _State, schedule: Schedule, play: Play) -> dict[str, list[Feed]]:
+def _chain_samples(state: SessionsState, schedule: Schedule, play: Play) -> dict[str, list[Feed]]:
     """Returns samples of sessions in chains; leaves those whose calls cannot be made."""
     try:
         return samples_of_chains(schedule, _today(state), play)
     except DataError as error:
         for name in chained(schedule):
-            _leave(state, name, f"its calls cannot be made again: {error}")
+            leave(state, name, f"its calls cannot be made again: {error}")
         return {}
 
 
-def _error_limits(state: _State) -> dict[str, float]:
+def _error_limits(state: SessionsState) -> dict[str, float]:
     """Returns the largest error of the sessions that no metric rates alone."""
     options = state.options
     limits: dict[str, float] = {}
@@ -297,15 +257,17 @@ def _error_limits(state: _State) -> dict[str, float]:
     return limits
 
 
-def _note_on_answers(state: _State, errors: Mapping[str, float] | str) -> None:
-    for name, error in errors.items() if isinstance(errors, Mapping) else ():
+def _note_on_answers(state: SessionsState, rated: Mapping[str, Fidelity] | str) -> None:
+    for name, own in rated.items() if isinstance(rated, Mapping) else ():
+        share = own.agreement
+        agree = "" if share is None else f" (the likeliest answer is the same in {share:.0%})"
         state.note(
-            f"the answers of {name} have an error of {error:.2g} where it is fed what the tuned "
-            "sessions return"
+            f"the answers of {name} have an error of {own.error:.2g}{agree} where it is fed what "
+            "the tuned sessions return"
         )
 
 
-def _own_limit_s(state: _State, session: RecordedSession) -> float | None:
+def _own_limit_s(state: SessionsState, session: RecordedSession) -> float | None:
     """Returns how long the study of a session's model may take; None without a limit."""
     limit_s = state.options.timeout_s
     if limit_s is None:
@@ -315,7 +277,7 @@ def _own_limit_s(state: _State, session: RecordedSession) -> float | None:
 
 
 def _duration_in_words(
-    state: _State, schedule: Schedule, budgets: Mapping[str, int], joint: int
+    state: SessionsState, schedule: Schedule, budgets: Mapping[str, int], joint: int
 ) -> str:
     """Returns how long the study takes, in a sentence."""
     limit_s = state.options.timeout_s
@@ -345,171 +307,8 @@ def _place(folder: Path) -> Place:
     return Place(URL.create("sqlite", database=str(folder.resolve() / TOGETHER)))
 
 
-def _find_tunable(state: _State) -> None:
-    """Finds the sessions that can be tuned, and says why others cannot.
-
-    Raises:
-        RequestError: there is none.
-    """
-    recording = state.recording
-    if not recording.sessions:
-        raise RequestError(
-            f"{recording.folder} holds no session; record the application while it works"
-        )
-    for session in recording.sessions:
-        path = recording.model_path(session)
-        try:
-            today = today_session(session.opened, runtime().providers)
-            model = describe(path)
-            _check_inputs(session, model)
-            own = DataFile.of(path)
-            if own.sha256 != session.opened.sha256:
-                raise RequestError(f"{path} has changed since it was recorded; record again")
-        except AutotuneError as error:
-            _leave(state, session.name, str(error))
-            continue
-        if session.calls:
-            state.tunable.append(_Tunable(session=session, model=model, today=today))
-        else:
-            state.reasons[session.name] = "it was never called"
-    _check_tunable(state)
-
-
-def _check_inputs(session: RecordedSession, model: Model) -> None:
-    """Refuses a session that is fed what no study of its model feeds.
-
-    Raises:
-        RequestError: the application feeds an input with a default, or sets run options that a
-            replay cannot.
-    """
-    repeated = {*RUN_ENTRIES, ONLY_FETCHES}
-    options = {name for shape in session.shapes.values() for name in shape.run_options}
-    if unknown := sorted(options - repeated):
-        raise RequestError(f"its run options have {', '.join(unknown)}, which no replay repeats")
-    names = {tensor.name for tensor in model.inputs}
-    fed = {item.name for shape in session.shapes.values() for item in shape.inputs}
-    if others := sorted(fed - names):
-        raise RequestError(
-            f"the application feeds {', '.join(others)}, for which the model has a default, and no "
-            "study takes such a value from a call"
-        )
-
-
-def _leave(state: _State, name: str, reason: str) -> None:
-    """Leaves a session as it is, and says why."""
-    state.tunable = [item for item in state.tunable if item.session.name != name]
-    state.reasons[name] = reason
-    state.note(f"{name} stays as it is: {reason}")
-
-
-def _check_tunable(state: _State) -> None:
-    """Raises an error where no session can be tuned."""
-    if not state.tunable:
-        reasons = "; ".join(f"{name}: {text}" for name, text in state.reasons.items())
-        raise RequestError(f"no session of {state.recording.folder} can be tuned: {reasons}")
-
-
-def _stretch(state: _State) -> tuple[Process, Schedule]:
-    """Returns the process that is replayed, and a stretch of it; leaves what is not in it.
-
-    Raises:
-        RequestError: no session can be replayed.
-    """
-    while True:
-        _check_tunable(state)
-        models = {item.session.name: item.model for item in state.tunable}
-        process = _process_of(state, models)
-        try:
-            schedule = schedule_of(process, models, state.options.seed)
-        except NoInputsError as error:
-            _leave(state, error.session, str(error))
-            continue
-        for name in sorted(models.keys() - {session.name for session in schedule.sessions}):
-            reason = "only the busiest process is replayed, and another one calls it"
-            _leave(state, name, f"{reason}; record that one alone to tune it")
-        return process, schedule
-
-
-def _process_of(state: _State, names: Collection[str]) -> Process:
-    """Returns the process that is replayed: the busiest that calls one of these sessions."""
-    processes = state.recording.processes
-    calling = (
-        process
-        for process in processes
-        if any(session.name in names for session, _ in process.shapes)
-    )
-    return next(calling, processes[0])
-
-
-def _note_on_schedule(state: _State, process: Process, schedule: Schedule) -> None:
-    count = len(state.recording.processes)
-    if count > 1:
-        state.note(
-            f"the application has {count} processes; the busiest of those whose "
-            "sessions can be tuned is replayed"
-        )
-    there, here = process.onnxruntime, runtime().version
-    if there not in ("", here):
-        state.note(
-            f"the application uses ONNX Runtime {there}, and this environment has {here}, by which "
-            f"everything is measured; install {there} beside autotune and study it there"
-        )
-    for name, number in Counter(session.name for session in schedule.sessions).items():
-        own = next(item.session for item in state.tunable if item.session.name == name)
-        if own.is_reopened:
-            state.note(
-                f"{name} was opened {own.openings:,} times for {own.calls:,} calls; a replay opens "
-                "it as often, so the time to open it counts"
-            )
-        if number > 1:
-            state.note(f"{name} is replayed as {number} sessions: so many were open at one time")
-    for item in state.tunable:
-        if item.session.is_forked:
-            state.note(
-                f"a fork calls {item.session.name} of the process that opened it, so its threads "
-                "stay as the application chose"
-            )
-    if schedule.generated:
-        state.note(
-            f"{schedule.generated} shapes have generated inputs, because none of theirs were kept"
-        )
-    whole = sum(session.calls for session in state.recording.sessions)
-    state.note(
-        f"a replay makes {schedule.runs:,} of {whole:,} recorded calls, "
-        f"{schedule.recorded_s:.1f} s of the application"
-    )
-
-
-def _part(item: _Tunable, options: ApplicationOptions, count: int) -> JointSession:
-    assert item.study is not None
-    members = {TODAY: Opening(model=item.model.path, session=item.today)}
-    for member in item.study.members:
-        session = member.session
-        if item.session.is_forked:
-            if session.accelerator != item.today.accelerator:
-                continue
-            session = _with_threads_of(item.today, session)
-        members[member.label] = Opening(
-            model=member.model, session=session, cache=options.folder / "provider-cache"
-        )
-    return JointSession(
-        name=item.session.name,
-        members=members,
-        least_threads=2 if item.session.is_asynchronous else 1,
-        count=count,
-        is_forked=item.session.is_forked,
-    )
-
-
-def _with_threads_of(today: SessionConfig, session: SessionConfig) -> SessionConfig:
-    """Returns a session that runs its operators by threads as today's does."""
-    others = {name: value for name, value in session.options.items() if name not in _THREADS}
-    own = {name: value for name, value in today.options.items() if name in _THREADS}
-    return replace(session, options={**others, **own})
-
-
 def _rated_entrants(
-    search: JointSearch, measurer: Replays, state: _State, answers: ChainAnswers, most: int
+    search: JointSearch, measurer: Replays, state: SessionsState, answers: ChainAnswers, most: int
 ) -> list[Entrant]:
     """Returns what takes part at the end, without what gives wrong answers in a chain."""
     failed = [trial.failure for trial in search.trials if trial.failure]
@@ -531,7 +330,7 @@ def _rated_entrants(
                 state.note(f"{label} is left out: {problem}")
 
 
-def _entrants(search: JointSearch, measurer: Replays, state: _State) -> list[Entrant]:
+def _entrants(search: JointSearch, measurer: Replays, state: SessionsState) -> list[Entrant]:
     """Returns what takes part at the end: the best of the search, and the defaults."""
     chosen = finalists(search, measurer.baseline.peak_mib, state.options.limits)
     called = [part.name for part in search.parts]
@@ -564,7 +363,7 @@ def _entrants(search: JointSearch, measurer: Replays, state: _State) -> list[Ent
     return entrants
 
 
-def _write(state: _State, search: JointSearch, best: Confirmed | None) -> Mapping[str, str]:
+def _write(state: SessionsState, search: JointSearch, best: Confirmed | None) -> Mapping[str, str]:
     """Writes the tuned application; returns what changes by session, in words."""
     arrangement = None if best is None else search.arrangement(best.choices or {})
     threads = None if arrangement is None else arrangement.pool_threads
@@ -606,7 +405,7 @@ def _opened_as(config: TunedConfig, session: SessionConfig) -> TunedConfig:
     return replace(config, session=session, requires=replace(config.requires, providers=providers))
 
 
-def _session_results(state: _State, changes: Mapping[str, str]) -> tuple[SessionResult, ...]:
+def _session_results(state: SessionsState, changes: Mapping[str, str]) -> tuple[SessionResult, ...]:
     whole = sum(session.seconds for session in state.recording.sessions) or 1.0
     studies = {item.session.name: item.study for item in state.tunable}
     results = []

@@ -201,8 +201,14 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
 
 def _as_typed(names: Sequence[str]) -> str:
     """Returns options by the words that the command line has for them."""
+    from autotune.cli.parsing import SETTINGS
+
     words = [name.removesuffix("_s").removesuffix("_mib").replace("_", "-") for name in names]
-    return ", ".join(f"--{word}" for word in words)
+    typed = [
+        f"--set {name}=..." if name in SETTINGS else f"--{word}"
+        for name, word in zip(names, words, strict=True)
+    ]
+    return ", ".join(sorted(typed, key=lambda word: word.startswith("--set ")))
 
 
 def is_tuned_application(what: str) -> bool:

@@ -1,1 +1,4 @@
-"""All that an application loads: options, the tuned config, records, the loader."""
+"""All that an application loads: options, the tuned config, its records, the loader.
+
+It may import errors alone, so that an application loads little.
+"""

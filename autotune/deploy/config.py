@@ -467,5 +467,5 @@ def _remedy(data: object) -> str:
     if isinstance(given, str) and given.startswith(f"{name}/") and given != FORMAT:
         end = given.removeprefix(f"{name}/")
         if end.isascii() and end.isdecimal() and len(end) < 9 and int(end) > int(version):
-            return "A newer autotune wrote it; upgrade: pip install --upgrade ort-autotune."
+            return "A newer autotune wrote it; upgrade autotune."
     return "`autotune pick DIR` writes the config of a study again."

@@ -13,8 +13,8 @@ try:
     import onnxruntime
 except ImportError as error:
     raise MissingPackageError(
-        "onnxruntime is not installed. Install one flavour with autotune: "
-        'pip install "ort-autotune[cpu]" (or [gpu], [openvino], [directml]).'
+        "onnxruntime is not installed. Install one flavour beside autotune: pip install "
+        "onnxruntime (or onnxruntime-gpu, onnxruntime-openvino, onnxruntime-directml)."
     ) from error
 
 __all__ = ["WAS_IMPORTED", "onnxruntime"]

@@ -44,8 +44,8 @@ def encode(tokenizer: Path, texts: Sequence[str]) -> tuple[tuple[int, ...], ...]
     """
     if find_spec("tokenizers") is None:
         raise DataError(
-            "--generate with text needs the package tokenizers: pip install "
-            "'ort-autotune[generate]', or write token ids"
+            "--generate with text needs the package tokenizers: pip install tokenizers; or write "
+            "token ids"
         )
     found: list[tuple[int, ...]] = []
     end_s = time.monotonic() + _TIME_LIMIT_S

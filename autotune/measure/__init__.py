@@ -1,1 +1,4 @@
-"""Configuration to numbers: child processes, duets, memory, fidelity."""
+"""Configuration to numbers: duets in child processes, memory, and whether answers are right.
+
+It may import errors, deploy, process, runtimes, facts, graph and space.
+"""

@@ -1,1 +1,5 @@
-"""Showing: tables and lines for the terminal. This room returns what to print, and never prints."""
+"""Views of results as text, page and data. This room returns what to print, and never prints.
+
+It may import errors, deploy, export, process, runtimes, facts, space, measure, inspection,
+search, storage, results, study and applications.
+"""

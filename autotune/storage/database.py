@@ -37,6 +37,8 @@ VARIABLE = "AUTOTUNE_STORAGE"
 
 _HEARTBEAT_S = 10
 _GRACE_S = 60
+# The packages of the kinds of servers.
+_DRIVERS = {"postgresql": "psycopg[binary]", "grpc": "grpcio"}
 # Without these a worker waits for hours for a server whose network is gone without a word.
 _CONNECTION = {
     "connect_timeout": 10,
@@ -304,9 +306,9 @@ def open_storage(
             else:
                 storage = _open_server(place, patience, heartbeat_s, grace_s)
         except ImportError:
-            extra = place.url.get_backend_name()
+            package = _DRIVERS.get(place.url.get_backend_name(), "its driver")
             raise MissingPackageError(
-                f'a package for this storage is missing: pip install "ort-autotune[{extra}]"'
+                f"a package for this storage is missing: pip install '{package}'"
             ) from None
         except RuntimeError:  # how Optuna reports another schema version; its text has the URL
             raise StudyError(

@@ -229,7 +229,7 @@ def test_the_group_size_changes_the_answers_of_weights_in_few_bits(
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.save(model, tmp_path / "float.onnx")
-    PRECISIONS["int8_weight_only"].run(tmp_path / "float.onnx", tmp_path / "int8.onnx", [])
+    PRECISIONS["int8_weight_only"].run(tmp_path / "float.onnx", tmp_path / "int8.onnx")
     feed = {"x": rng.normal(size=(4, 128)).astype(np.float32)}
     np.savez(tmp_path / "feed.npz", x=feed["x"])
     (right,) = onnxruntime.InferenceSession(tmp_path / "float.onnx").run(None, feed)

@@ -14,7 +14,6 @@ from autotune.graph.algebra.expressions import (
     polynomial,
     product,
 )
-from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Scope
 
 # Two units in the last place of a 32-bit float at 1.
@@ -139,11 +138,3 @@ def _has_powers(scope: Scope, name: str, base: str, expected: Mapping[int, float
     return powers.keys() == expected.keys() and all(
         is_close(powers[power], value) for power, value in expected.items()
     )
-
-
-RULES = (
-    rule(gelu, "Mul Div"),
-    rule(hard_sigmoid, "Mul Div Clip Min Max Relu"),
-    rule(clip, "Clip Relu Min Max"),
-)
-"""The rules for activations."""

@@ -15,7 +15,6 @@ import onnx
 
 from autotune.facts.graphs import attribute_of, operator_of
 from autotune.graph.algebra.expressions import rounds
-from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Array, Scope
 from autotune.graph.algebra.weights import (
     Weighted,
@@ -186,10 +185,3 @@ def _with_input(item: Weighted, form: Affine, rank: int | None) -> Weighted | No
         item = item._replace(bias=bias)
     weight = input_scaled(item, scale)
     return None if weight is None else item._replace(weight=weight)
-
-
-RULES = (
-    rule(into_producer, "Mul Div Add Sub Neg BatchNormalization"),
-    rule(into_consumers, "Mul Div Add Sub Neg BatchNormalization"),
-)
-"""The rules for constant factors and summands."""

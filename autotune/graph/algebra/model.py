@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import onnx
@@ -11,10 +11,8 @@ from onnx import helper
 from autotune.facts.graphs import ONNX_DOMAINS, RUNTIME_DOMAIN, all_graphs, all_nodes, operator_of
 from autotune.facts.usual_sizes import is_name
 from autotune.facts.weights import element_count, to_initializers
-from autotune.graph.algebra.rule import Rule
-from autotune.graph.algebra.rules import RULES
+from autotune.graph.algebra.rules import CONSTANTS, RULES, SHAPES, Rules
 from autotune.graph.algebra.scope import SMALL, Scope, TensorFacts
-from autotune.graph.algebra.structure import CONSTANTS, SHAPES
 
 _OLDEST_OPSET = 7
 _OPEN_BRANCHES_OPSET = 11
@@ -58,7 +56,7 @@ def fold_constants(model: onnx.ModelProto) -> None:
     _applied(model, CONSTANTS)
 
 
-def _applied(model: onnx.ModelProto, *stages: Sequence[Rule]) -> Counter[str]:
+def _applied(model: onnx.ModelProto, *stages: Rules) -> Counter[str]:
     """Applies rules, stage by stage, until nothing changes; returns how often each was applied."""
     fired: Counter[str] = Counter()
     to_initializers(model)
@@ -88,17 +86,18 @@ def _uses_runtime_domain(model: onnx.ModelProto) -> bool:
     return any(node.domain == RUNTIME_DOMAIN for node in all_nodes(model.graph))
 
 
-def _apply(scope: Scope, rules: Sequence[Rule], fired: Counter[str]) -> None:
+def _apply(scope: Scope, rules: Rules, fired: Counter[str]) -> None:
     """Applies each rule to each node of one graph, from the last one to the first."""
-    for rule in rules:
+    for rule, operators in rules.items():
+        starts = set(operators.split())
         for node in reversed(scope.nodes[:]):
             if (
-                operator_of(node) in rule.operators
+                operator_of(node) in starts
                 and node.output[0] not in scope.settled
                 and scope.has(node)
-                and rule.apply(scope, node)
+                and rule(scope, node)
             ):
-                fired[rule.name] += 1
+                fired[rule.__name__] += 1
 
 
 def _opset(model: onnx.ModelProto) -> int:

@@ -1,4 +1,4 @@
-"""Normalisations and softmax in parts, as one operator or as the spelling that runtimes know."""
+"""Normalisations, softmax and squares in parts, as one operator or as runtimes know them."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,6 @@ import onnx
 
 from autotune.facts.graphs import attribute_of, operator_of
 from autotune.graph.algebra.expressions import linear, polynomial, product, with_number
-from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Array, Scope
 from autotune.graph.algebra.structure import axes_of
 
@@ -274,8 +273,16 @@ def softmax(scope: Scope, node: onnx.NodeProto) -> bool:
     return True
 
 
-RULES = (
-    rule(normalisation, "Add Mul Div"),
-    rule(softmax, "Div"),
-)
-"""The rules for normalisations."""
+def square(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Makes ``x ** 2`` the product of x and x, which is what ONNX Runtime computes, more slowly.
+
+    A square whose mean is taken stays: fusions of normalisations look for it.
+    """
+    parts = with_number(scope, node)
+    consumers = scope.consumers(node.output[0])
+    if parts is None or parts[1:] != (2.0, 1) or not scope.is_float32(parts[0]):
+        return False
+    if any(operator_of(item) == "ReduceMean" for item in consumers):
+        return False
+    scope.replace(node, scope.make("Mul", [parts[0], parts[0]], node.output[0]))
+    return True

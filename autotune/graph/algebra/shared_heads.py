@@ -12,7 +12,6 @@ import onnx
 
 from autotune.facts.graphs import attribute_of, operator_of
 from autotune.graph.algebra.expressions import with_number
-from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import Scope
 from autotune.graph.algebra.structure import axes_of, with_tensor
 
@@ -133,7 +132,3 @@ def _shared(scope: Scope, name: str) -> _Shared | None:
     if len(grown) != 5 or grown[2] != groups or groups * heads != result[1]:
         return None
     return _Shared(base, heads, groups)
-
-
-RULES = (rule(grouped_product, "MatMul"),)
-"""The rule for products with repeated matrices."""

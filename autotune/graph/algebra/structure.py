@@ -9,15 +9,14 @@ from onnx import helper
 
 from autotune.facts.graphs import attribute_of, operator_of
 from autotune.graph.algebra.expressions import with_number
-from autotune.graph.algebra.rule import rule
 from autotune.graph.algebra.scope import READ_TYPES, SMALL, Array, Scope
 
-# Operators whose value on constants is computed once. Whole numbers are left alone where they
-# would be divided.
-_COMPUTED = frozenset(
+COMPUTED = (
     "Add Cast Concat ConstantOfShape Div Equal Exp Expand Flatten Gather Identity Mul Neg Pow "
-    "Reciprocal Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
+    "Reciprocal Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze Where"
 )
+"""Operators whose value on constants is computed once. Whole numbers are left alone where they
+would be divided."""
 
 
 def constant(scope: Scope, node: onnx.NodeProto) -> bool:
@@ -318,23 +317,3 @@ def _one_size(scope: Scope, name: str) -> _OneSize | None:
 def _size(scope: Scope, tensor: str, place: int) -> _OneSize:
     sizes = scope.sizes(tensor) or ()
     return _OneSize(tensor, place, sizes[place] if place < len(sizes) else None)
-
-
-RULES = (
-    rule(known_shape, "Shape Gather Slice"),
-    rule(copied_sizes, "Reshape"),
-    rule(chosen_sizes, "Where"),
-    rule(constant, " ".join(_COMPUTED)),
-    rule(
-        identity,
-        "Identity Dropout Cast Transpose Concat Sum Max Min Add Sub Mul Div Reshape Expand Slice "
-        "Pad",
-    ),
-)
-"""The rules for the structure of a graph."""
-
-SHAPES = RULES[:4]
-"""Those of them that make shapes known."""
-
-CONSTANTS = RULES[3:4]
-"""The one that computes nodes of constants."""
