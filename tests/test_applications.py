@@ -310,7 +310,7 @@ def test_the_command_says_what_it_saw(tmp_path: Path) -> None:
     assert (done.returncode, (tmp_path / "b.rec").exists()) == (2, False)
     done = run(tmp_path, "run", "a.rec", "--", "true")
     assert done.returncode == 2
-    assert "cannot read the tuned application" in done.stderr
+    assert "`autotune study a.rec` tunes it" in done.stderr
 
 
 def write_recording(folder: Path, **changes: object) -> list[str]:

@@ -104,7 +104,7 @@ def mistaken(path: Path, wanted: str) -> str:
     except OSError as fault:
         return str(system_fault(fault) or fault)
     kind, remedy = _kind(path)
-    if kind in ("", wanted) or (kind == _FOLDER and wanted == STUDY):
+    if kind in ("", wanted) or (kind == _FOLDER and wanted in (STUDY, APPLICATION)):
         return ""
     return f"{_shown(path)} is {kind}, not {wanted}; {remedy}"
 
