@@ -56,13 +56,13 @@ def _left_out(plan: StudyPlan) -> str:
 
 
 def _time(plan: StudyPlan) -> str:
-    if plan.longest_s is None:
+    if plan.estimate_s is None:
         return "unknown, because another autotune measures on these cores; type it again later."
     known = (
         "" if plan.default_ms is None else f"the default runs in {latency(plan.default_ms)} ms; "
     )
     return (
-        f"{known}search and final comparison take about {duration(plan.longest_s)} at most. "
+        f"{known}search and final comparison take about {duration(plan.estimate_s)}. "
         "The search ends earlier where nothing promises more."
     )
 
@@ -85,5 +85,5 @@ def _data(plan: StudyPlan) -> dict[str, object]:
         "prefer": ctx.prefer,
         "default_ms": plan.default_ms,
         "trial_s": plan.trial_s,
-        "longest_s": plan.longest_s,
+        "estimate_s": plan.estimate_s,
     }

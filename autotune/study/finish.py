@@ -24,8 +24,13 @@ from autotune.study.progress import Progress
 _POLL_S = 2.0
 # Of the time of the search, so that the final comparison takes a third of the whole; and the least
 # that it has, for what the search measures in less is too little for an interval.
-FINAL_SHARE = 1 / 2
+_FINAL_SHARE = 1 / 2
 _SHORTEST_FINAL_S = 10.0
+
+
+def final_s(searched_s: float) -> float:
+    """Returns about how long the final comparison takes after a search of so many seconds."""
+    return max(_SHORTEST_FINAL_S, _FINAL_SHARE * searched_s)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -114,8 +119,7 @@ class Finish:
 
     def _compare(self, began_s: float) -> StudyResult:
         searched_s = self.search.clock.monotonic() - began_s
-        limit_s = max(_SHORTEST_FINAL_S, FINAL_SHARE * searched_s)
-        ending = EndOfStudy.within(limit_s, self.ctx, self.search)
+        ending = EndOfStudy.within(final_s(searched_s), self.ctx, self.search)
         conclusion = ending.compare()
         interrupted = False
         try:

@@ -10,7 +10,7 @@ from autotune.measure.outcome import SEARCH, Measurement
 from autotune.search.context import Context
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.storage.database import Place
-from autotune.study.finish import FINAL_SHARE
+from autotune.study.finish import final_s
 from autotune.study.folder import check_folder
 from autotune.study.options import StudyOptions
 from autotune.study.resolve import resolve_study
@@ -39,11 +39,11 @@ class StudyPlan:
     timeout_s: float | None = None
 
     @property
-    def longest_s(self) -> float | None:
-        """About the longest time of search and final comparison; None where it is unknown."""
+    def estimate_s(self) -> float | None:
+        """About the time of search and final comparison; None where it is unknown."""
         search = (self.trial_s and self.trials * self.trial_s, self.timeout_s)
         known = [seconds for seconds in search if seconds is not None]
-        return (1 + FINAL_SHARE) * min(known) if known else None
+        return min(known) + final_s(min(known)) if known else None
 
 
 def plan_of(options: StudyOptions, seams: Seams | None = None) -> StudyPlan:

@@ -151,11 +151,8 @@ def _on_scale(state: StudyState, estimates: Values) -> Values:
 
 
 def row_details(row: Row) -> dict[str, Any]:
-    """Returns what the page shows of a selected trial."""
+    """Returns what the page shows of a selected trial beside what its row has."""
     return {
-        "title": f"Trial {row.trial}",
-        "state": STATES[row.state],
-        "words": row.words,
         "lines": [list(pair) for pair in _lines(row)],
         "configuration": json.dumps(dict(row.configuration), indent=2),
     }

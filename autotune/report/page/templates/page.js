@@ -14,13 +14,14 @@
   };
   const select = (number, fromFigure) => {
     const trial = data.trials[number];
-    if (!trial) return;
+    const row = rows.find((each) => each.dataset.trial === String(number));
+    if (!trial || !row) return;
     for (const place of [...rows, ...marks]) {
       place.classList.toggle("selected", place.dataset.trial === String(number));
     }
     if (!byId("details")) return;
-    byId("details-title").textContent = `${trial.title}: ${trial.state}`;
-    byId("details-words").textContent = trial.words;
+    byId("details-title").textContent = `Trial ${number}: ${row.querySelector(".state").textContent}`;
+    byId("details-words").textContent = row.querySelector(".clamp").textContent;
     byId("details-lines").replaceChildren(...trial.lines.map(([name, text]) => pair(name, text)));
     byId("details-configuration").textContent = trial.configuration;
     if (!fromFigure) byId("details").scrollIntoView({ block: "nearest", behavior: "smooth" });
