@@ -3,10 +3,12 @@
 Of workers that share a study one makes the final comparison; the others adopt its result.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from autotune.errors import FormatError
 from autotune.graph.prepare import Preparer
+from autotune.results.final_comparison import Budget
 from autotune.results.result import StudyResult
 from autotune.results.selection import select
 from autotune.results.summary import Conclusion, summarise, unconfirmed
@@ -26,6 +28,10 @@ _POLL_S = 2.0
 # that it has, for what the search measures in less is too little for an interval.
 _FINAL_SHARE = 1 / 2
 _SHORTEST_FINAL_S = 10.0
+# The default and one other in two rounds; less gives no interval.
+_LEAST_MEASUREMENTS = 4
+# Writing and checking the config takes about as long as so many trials.
+_WRITING = 2
 
 
 def final_s(searched_s: float) -> float:
@@ -52,6 +58,7 @@ class Finish:
 
     Attributes:
         shared: Which worker makes the final comparison; None where this is the only one.
+        deadline_s: When the whole study is to end, by the clock.
     """
 
     ctx: Context
@@ -60,6 +67,7 @@ class Finish:
     preparer: Preparer
     judge: Judge
     shared: SharedComparison | None = None
+    deadline_s: float = math.inf
 
     def result(self, began_s: float) -> StudyResult:
         """Returns the written result of the final comparison, this worker's or another one's.
@@ -118,8 +126,19 @@ class Finish:
         return recorded if is_of(recorded, self.ctx, len(self.search.trials)) else None
 
     def _compare(self, began_s: float) -> StudyResult:
-        searched_s = self.search.clock.monotonic() - began_s
-        ending = EndOfStudy.within(final_s(searched_s), self.ctx, self.search)
+        clock_s, trials = self.search.clock.monotonic, len(self.search.trials)
+        searched_s = clock_s() - began_s
+        trial_s = searched_s / max(1, trials)
+        left_s = self.deadline_s - clock_s() - _WRITING * trial_s
+        if left_s < _LEAST_MEASUREMENTS * trial_s:
+            note = "The time (--timeout) is up, so the final comparison is not made."
+            self.search.report(Progress(stage="final comparison", note=note))
+            return self.cut_short()
+        is_strict = left_s < math.inf
+        budget = Budget(min(final_s(searched_s), left_s), clock_s, is_strict)
+        if is_strict:  # a measurement takes about as long as a trial
+            budget.book(trials, searched_s)
+        ending = EndOfStudy(ctx=self.ctx, search=self.search, budget=budget)
         conclusion = ending.compare()
         interrupted = False
         try:
