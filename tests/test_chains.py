@@ -28,8 +28,10 @@ from autotune.applications.replies import Saved
 from autotune.applications.returned import Returned
 from autotune.applications.schedule import Schedule, schedule_of
 from autotune.applications.study import study_application
+from autotune.applications.tunable import _broken_chains
 from autotune.deploy import hook, passed
 from autotune.deploy.session import SessionConfig
+from autotune.errors import RequestError
 from autotune.facts.feeds import Feed
 from autotune.facts.model import describe
 from autotune.report.application import view_recording
@@ -252,6 +254,27 @@ def test_a_pair_is_recorded_replayed_and_rated(translated: Recording, tmp_path: 
     again = samples_of_chains(schedule, _today(schedule))["decoder"]
     for mine, its in zip(samples, again, strict=True):
         assert all(np.allclose(mine[name], its[name], atol=1e-5) for name in mine)
+
+
+@pytest.mark.process
+def test_a_stretch_begins_where_a_chain_does(translated: Recording) -> None:
+    """Of a step whose chain began before, or in a session that stays as it is, nothing is known."""
+    process = translated.processes[0]
+    models = {s.name: describe(translated.model_path(s)) for s in translated.sessions}
+    calls = process.calls
+    names = [process.shapes[int(place)][0].name for place in calls["shape"]]
+    second = names.index("encoder", 1)
+    whole = schedule_of(process, models)
+    rest = schedule_of(replace(process, calls=calls[second - 5 :]), models)
+    assert (whole.runs, rest.runs) == (60, 40), "five steps without their beginning are left out"
+    brief = schedule_of(process, models, lengths_s=[1e-9])
+    assert [brief.sessions[call.session].name for call in brief.calls] == ["encoder"]
+    with pytest.raises(RequestError, match="fed what sessions return that cannot be tuned"):
+        schedule_of(process, {"decoder": models["decoder"]})
+    decoder = next(session for session in translated.sessions if session.name == "decoder")
+    state: Any = SimpleNamespace(tunable=[SimpleNamespace(session=decoder)])
+    assert _broken_chains(state, whole) == []
+    assert _broken_chains(state, brief) == ["decoder"]
 
 
 def _tokens(schedule: Schedule, sample: Feed) -> bool:

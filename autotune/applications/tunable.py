@@ -164,7 +164,22 @@ def stretch_of(state: SessionsState) -> tuple[Process, Schedule]:
         for name in sorted(models.keys() - {session.name for session in schedule.sessions}):
             reason = "only the busiest process is replayed, and another one calls it"
             leave(state, name, f"{reason}; record that one alone to tune it")
-        return process, schedule
+        broken = _broken_chains(state, schedule)
+        if not broken:
+            return process, schedule
+        for name in broken:
+            leave(state, name, "it is fed what sessions return that are not replayed")
+
+
+def _broken_chains(state: SessionsState, schedule: Schedule) -> list[str]:
+    """Returns the sessions of which no call is replayed, because it is fed what others return."""
+    called = {schedule.sessions[call.session].name for call in schedule.calls}
+    return [
+        item.session.name
+        for item in state.tunable
+        if item.session.name not in called
+        and any(shape.fed for shape in item.session.shapes.values())
+    ]
 
 
 def busiest_process(state: SessionsState, names: Collection[str]) -> Process:
