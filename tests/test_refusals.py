@@ -10,8 +10,11 @@ import pytest
 from command_line import run
 from factories import save_onnx
 
+from autotune.applications import layout
 from autotune.cli import app
-from autotune.deploy import kinds
+from autotune.deploy import application, kinds
+from autotune.results.result import FRONT
+from autotune.storage.locks import DATABASE
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +183,20 @@ def test_a_file_that_this_user_may_not_read() -> None:
                 os.seteuid(0)
     assert ending.code == 2
     assert f"cannot read {file.name}: Permission denied" in ending.lines
+
+
+def test_a_folder_is_known_by_the_files_that_its_room_writes(tmp_path: Path) -> None:
+    """The lowest room cannot import their names from the rooms above."""
+    for name, kind in (
+        (layout.SETTINGS, kinds.RECORDING),
+        (application.FILE, kinds.APPLICATION),
+        (FRONT, kinds.STUDY),
+        (DATABASE, kinds.STUDY),
+    ):
+        folder = tmp_path / name.replace(".", "-")
+        folder.mkdir()
+        (folder / name).touch()
+        assert kinds.is_folder_of(kind, folder)
 
 
 def test_a_name_with_braces_is_no_template(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import typer
 from autotune.cli import parsing
 from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import JsonOption, QuietOption
-from autotune.deploy.files import is_file, is_folder
+from autotune.deploy.files import is_folder
 from autotune.errors import AutotuneError, RequestError
 from autotune.process.signals import signals_later
 
@@ -140,13 +140,6 @@ def run_tuned(
         raise cannot_start(words, error) from None
 
 
-def is_recording(what: str) -> bool:
-    """Returns whether `what` is the folder of a recording."""
-    from autotune.applications.layout import SETTINGS
-
-    return is_file(Path(what) / SETTINGS)
-
-
 def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json: bool) -> None:
     """Tunes a recorded application and prints the result.
 
@@ -209,13 +202,6 @@ def _as_typed(names: Sequence[str]) -> str:
         for name, word in zip(names, words, strict=True)
     ]
     return ", ".join(sorted(typed, key=lambda word: word.startswith("--set ")))
-
-
-def is_tuned_application(what: str) -> bool:
-    """Returns whether `what` is the folder of a tuned application."""
-    from autotune.deploy.application import FILE
-
-    return is_file(Path(what) / FILE)
 
 
 def compare_application(folder: Path, command: list[str], *, as_json: bool) -> None:

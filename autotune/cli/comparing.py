@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 
 from autotune.cli import parsing
-from autotune.cli.applications import compare_application, is_tuned_application
+from autotune.cli.applications import compare_application
 from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import (
     MAX_HELD_MEMORY,
@@ -32,6 +32,7 @@ from autotune.cli.options import (
     of_limits,
 )
 from autotune.deploy.files import read_text
+from autotune.deploy.kinds import APPLICATION, is_folder_of
 from autotune.errors import FormatError, RequestError, StorageError
 from autotune.process.signals import signals_later
 
@@ -111,7 +112,7 @@ def compare_configs(
     """
     given = {name: value for name, value in locals().items() if name not in _OF_APPLICATIONS}
     messages().quiet = quiet
-    if is_tuned_application(words[0]):
+    if is_folder_of(APPLICATION, words[0]):
         _check(not any(given.values()), _ONLY_A_COMMAND)
         compare_application(Path(words[0]), words[1:], as_json=as_json)
         return

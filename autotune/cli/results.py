@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from autotune.cli import parsing
-from autotune.cli.applications import is_recording
 from autotune.cli.console import present
 from autotune.cli.options import (
     LIMITS,
@@ -21,6 +20,7 @@ from autotune.cli.options import (
 )
 from autotune.cli.report import write_last_page
 from autotune.deploy.files import is_file
+from autotune.deploy.kinds import RECORDING, is_folder_of
 from autotune.errors import RequestError
 from autotune.process.signals import signals_later
 
@@ -58,7 +58,7 @@ def show(
     if where is None or "://" in where:
         _show_studies(where, as_json=as_json)
         return
-    if is_recording(where):
+    if is_folder_of(RECORDING, where):
         _show_recording(Path(where), as_json=as_json)
         return
     with signals_later():

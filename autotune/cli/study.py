@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import parsing
-from autotune.cli.applications import is_recording, run_application_study
+from autotune.cli.applications import run_application_study
 from autotune.cli.console import messages, present
 from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
 from autotune.cli.options import (
@@ -35,6 +35,7 @@ from autotune.cli.options import (
     of_storage,
 )
 from autotune.deploy.files import is_folder
+from autotune.deploy.kinds import RECORDING, is_folder_of
 from autotune.errors import RequestError
 from autotune.process.signals import signals_later
 
@@ -171,7 +172,7 @@ def study(
         )
     if clean:
         _clean(what, given["out"], as_json=as_json)
-    elif what is not None and is_recording(what):
+    elif what is not None and is_folder_of(RECORDING, what):
         given["storage"] = storage
         if dry_run:
             raise RequestError(f"--dry-run is for a model; type autotune show {what} instead")

@@ -12,7 +12,7 @@ from autotune.deploy.files import is_file, is_folder
 from autotune.errors import did_you_mean, shown, system_fault
 
 MODEL, CONFIG, STUDY = "an ONNX model", "a tuned config", "the folder of a study"
-APPLICATION = "a tuned application"
+RECORDING, APPLICATION = "a recording", "a tuned application"
 """What commands take."""
 
 _FOLDER = "a folder"
@@ -67,7 +67,7 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
 
 # What a folder is, by a file in it.
 _FOLDERS: Mapping[str, tuple[str, str]] = {
-    "recording.json": ("a recording", "`autotune study {path}` tunes it"),
+    "recording.json": (RECORDING, "`autotune study {path}` tunes it"),
     "application.json": (APPLICATION, "`autotune run {path} -- COMMAND` runs it"),
     "front.json": (STUDY, "`autotune show {path}` shows its result"),
     "study.db": (STUDY, "`autotune study {path}` continues it"),
@@ -107,6 +107,11 @@ def mistaken(path: Path, wanted: str) -> str:
     if kind in ("", wanted) or (kind == _FOLDER and wanted in (STUDY, APPLICATION)):
         return ""
     return f"{_shown(path)} is {kind}, not {wanted}; {remedy}"
+
+
+def is_folder_of(kind: str, path: str | Path) -> bool:
+    """Returns whether a path is a folder of a kind, by the files in it."""
+    return _kind_of_folder(Path(path))[0] == kind
 
 
 def _absent(path: Path, wanted: str) -> str:
