@@ -54,6 +54,21 @@ class EndOfStudy:
     search: Search
     budget: Budget = field(default_factory=Budget)
 
+    @classmethod
+    def within(
+        cls, limit_s: float, ctx: Context, search: Search, *, trial_s: float | None = None
+    ) -> "EndOfStudy":
+        """Returns the end of a study that takes about so long.
+
+        Args:
+            trial_s: How long a trial took, where the limit is the user's own and strict: a
+                measurement will take about as long.
+        """
+        budget = Budget(limit_s, search.clock.monotonic, is_strict=trial_s is not None)
+        if trial_s is not None:
+            budget.book(1, trial_s)
+        return cls(ctx=ctx, search=search, budget=budget)
+
     def compare(self) -> Conclusion:
         """Returns what the finalists come to, side by side with the default, and which one wins.
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from autotune.errors import FormatError
 from autotune.graph.prepare import Preparer
-from autotune.results.final_comparison import Budget
 from autotune.results.result import StudyResult
 from autotune.results.selection import select
 from autotune.results.summary import Conclusion, summarise, unconfirmed
@@ -134,11 +133,10 @@ class Finish:
             note = "The time (--timeout) is up, so the final comparison is not made."
             self.search.report(Progress(stage="final comparison", note=note))
             return self.cut_short()
-        is_strict = left_s < math.inf
-        budget = Budget(min(final_s(searched_s), left_s), clock_s, is_strict)
-        if is_strict:  # a measurement takes about as long as a trial
-            budget.book(trials, searched_s)
-        ending = EndOfStudy(ctx=self.ctx, search=self.search, budget=budget)
+        limit_s, is_strict = min(final_s(searched_s), left_s), left_s < math.inf
+        ending = EndOfStudy.within(
+            limit_s, self.ctx, self.search, trial_s=trial_s if is_strict else None
+        )
         conclusion = ending.compare()
         interrupted = False
         try:
