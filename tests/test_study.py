@@ -266,12 +266,14 @@ def test_other_objectives_are_another_study(world: FakeWorld, tune: Tune) -> Non
 
 
 def test_a_percentile_of_a_slow_model_is_refused(
-    world: FakeWorld, tune: Tune, monkeypatch: pytest.MonkeyPatch
+    world: FakeWorld, tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measuring, "_LONGEST_TRIAL_S", 1.0)
+    place = tmp_path / "new"
     with pytest.raises(RequestError, match="p99_ms needs 662 runs; at 10 ms each"):
-        tune(trials=8, objectives=["p99_ms"])
+        tune(trials=8, objectives=["p99_ms"], out=place)
     assert world.measurers[0].closed
+    assert list(place.iterdir()) == []  # the lock, which is a fake here, removes the folder
 
 
 def test_the_dominated_are_stopped_early(study: optuna.Study) -> None:

@@ -1,10 +1,13 @@
 """The folder that a study writes to, and what it must not write over."""
 
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotune.deploy.files import is_file
 from autotune.deploy.providers import CACHE_FOLDER
-from autotune.errors import StudyError
+from autotune.errors import AutotuneError, StudyError
 from autotune.process.scratch import carries_mark, write_mark
 from autotune.results.result import StudyResult
 from autotune.results.writing import (
@@ -55,6 +58,24 @@ def check_folder(options: StudyOptions, ctx: Context, place: Place) -> None:
             f"{taken[0]} is there already, and no study of autotune wrote it; nothing is "
             "overwritten: name another folder with --out DIR"
         )
+
+
+@contextlib.contextmanager
+def emptied_if_refused(folder: Path) -> Iterator[Callable[[], None]]:
+    """Empties a folder that was empty if the study is refused before anything is measured.
+
+    Yields what is called once the measuring begins.
+    """
+    was_empty = all(entry.name == ".lock" for entry in folder.iterdir())
+    begun: list[bool] = []
+    try:
+        yield lambda: begun.append(True)
+    except AutotuneError:
+        if was_empty and not begun:
+            for entry in entries_like(folder, (CACHE, DATABASE, f"{DATABASE}-*")):
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        raise
 
 
 def take_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ from autotune.storage.final_comparison import SharedComparison
 from autotune.storage.identity import identity_of, notes_on, open_study, related_studies
 from autotune.study.earlier import earlier_result
 from autotune.study.finish import Finish, Interrupted
-from autotune.study.folder import check_folder, take_folder
+from autotune.study.folder import check_folder, emptied_if_refused, take_folder
 from autotune.study.measured_trial import MeasuredTrial
 from autotune.study.measuring import open_measurer, preparer_of
 from autotune.study.options import StudyOptions
@@ -55,6 +55,7 @@ def run_study(
     check_folder(options, ctx, place)
     with (
         seams.lock(ctx.folder, place.file, wait=options.wait, on_note=note),
+        emptied_if_refused(ctx.folder) as begin_measuring,
         quiet_optuna(),
         seams.storage(place, note) as database,
     ):
@@ -80,6 +81,7 @@ def run_study(
         began_s = seams.clock.monotonic() - record.spent_s
         preparer = preparer_of(ctx)
         opened = open_measurer(ctx, study, preparer, seams, is_shared=place.is_shared)
+        begin_measuring()
         with closing(opened) as measurer, preparer.child.kept():
             worker = secrets.token_hex(8) if place.is_shared else ""
             shared = SharedComparison(study, worker, seams.clock) if worker else None
