@@ -351,6 +351,26 @@ def test_the_final_comparison_takes_a_third_of_a_study(tiny_model: Path, tmp_pat
     assert result.best.evidence.rounds >= 3
 
 
+@pytest.mark.parametrize(("limit_s", "is_confirmed"), [(20.0, False), (90.0, True)])
+def test_a_time_is_that_of_the_whole_study(
+    tiny_model: Path, tmp_path: Path, limit_s: float, is_confirmed: bool
+) -> None:
+    """Trials, final comparison and leave-one-out together; too little of it confirms nothing."""
+    timed = _TimedWorld(_any_cost)
+    timed.cost = timed.later
+    clock = Clock(monotonic=lambda: timed.now_s, sleep=lambda _: None)
+    result = timed.tune(
+        tiny_model,
+        space="session",
+        trials=80,
+        timeout_s=limit_s,
+        out=tmp_path,
+        seams={"clock": clock},
+    )
+    assert timed.now_s <= limit_s
+    assert result.complete is is_confirmed
+
+
 def _interrupted_after(count: int, cost: Cost) -> Cost:
     """Returns a cost function that Ctrl-C ends after so many calls."""
     calls = iter(range(1000))

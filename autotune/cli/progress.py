@@ -58,7 +58,8 @@ class StudyProgress:
     def _print_lines(self, progress: Progress) -> None:
         """Prints a line for a new stage and for each trial."""
         if progress.stage != self._stage:
-            self._stage, self._done = progress.stage, 0  # an application has several studies
+            # what an earlier run measured is no news
+            self._stage, self._done = progress.stage, progress.done
             self._console.print(f"{stage(progress)} ...", markup=False)
         if progress.stage == "search" and progress.trials and progress.done > self._done:
             self._done = progress.done

@@ -72,7 +72,7 @@ _TRIALS = of_search(
     help="Configurations to measure, earlier runs included (100).",
 )
 _TIMEOUT = of_search(
-    "--timeout", metavar="10m", parser=parsing.duration_s, help="End the search after this time."
+    "--timeout", metavar="10m", parser=parsing.duration_s, help="End the study after this time."
 )
 _DRY_RUN = of_search(
     "--dry-run", metavar="", help="Show space, inputs, first trials and time; search nothing."

@@ -154,7 +154,7 @@ def _why_not(result: StudyResult) -> list[str]:
     if result.best is result.baseline and simplification is None:
         return [f"{name}: why the default stays.", *nearest(result)]
     if not result.complete or (simplification is not None and not simplification.complete):
-        words = "the study was interrupted before all that is said of its changes was confirmed."
+        words = "the study ended (Ctrl-C or --timeout) before its changes were reverted and judged."
         return [f"{name}: {words} The same command continues it."]
     selected = 0 if simplification is None else simplification.trial
     words = f"{name}: you picked trial {result.picked}, and the study selected trial {selected}."

@@ -69,10 +69,13 @@ class Budget:
 
     Attributes:
         limit_s: How long all of it may take; infinite if nothing limits it.
+        is_strict: Whether the user's own limit of the whole study ends then, so that a noisy
+            machine does not double it.
     """
 
     limit_s: float = math.inf
     monotonic: Callable[[], float] = time.monotonic
+    is_strict: bool = False
     is_doubled: bool = field(default=False, init=False)
     _measurements: int = field(default=0, init=False)
     _measuring_s: float = field(default=0.0, init=False)
@@ -86,8 +89,8 @@ class Budget:
         self._measuring_s += seconds
 
     def double(self) -> None:
-        """Allows twice the time, once."""
-        self.limit_s *= 1 if self.is_doubled else 2
+        """Allows twice the time, once; not where the limit is the user's own."""
+        self.limit_s *= 1 if self.is_doubled or self.is_strict else 2
         self.is_doubled = True
 
     def pays_for(self, reserve: float = 0.0) -> float:
@@ -249,6 +252,12 @@ def compare_finalists(
     Raises:
         CannotMeasureError: the default fails.
     """
+    plan = replace(FINAL, gain_in_sight=gain_in_sight(baseline, configurations, objectives))
+    if budget is not None and budget.is_strict:
+        plan = replace(plan, enough=_FEWEST_ROUNDS, gain_in_sight=0.0)
+        room = budget.pays_for(plan.reserve) / _FEWEST_ROUNDS - 1  # one is the default's
+        if room < len(configurations) + len(beyond_limits):
+            configurations, beyond_limits = configurations[: max(1, int(room))], ()
     trials = {trial.number: trial for trial in (baseline, *configurations, *beyond_limits)}
     rounds = Rounds(
         {n: partial(measurer.measure, trial.configuration) for n, trial in trials.items()},
@@ -256,7 +265,7 @@ def compare_finalists(
         objectives,
         seed=seed,
         on_step=on_step,
-        plan=replace(FINAL, gain_in_sight=gain_in_sight(baseline, configurations, objectives)),
+        plan=plan,
         out_of_competition={trial.number for trial in beyond_limits},
         budget=budget,
         fewest_runs=fewest_runs,

@@ -65,6 +65,8 @@ _SAME_ERROR = 1.1
 _WINNER, _DEFAULT, _REDUCED = 0, 1, 2
 # The least number of measurements that show whether the winner can lose several changes.
 _PROOF = ENOUGH_ROUNDS * len((_WINNER, _DEFAULT, _REDUCED))
+# Two rounds of the winner and of what is reverted in a short time come before.
+_LEAST = 2 * (1 + _FEWEST_ALONE) + _PROOF
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +271,11 @@ class LeaveOneOut:
             parts=tuple(_as_in(values, part) for part in parts),
             whole=self._whole(finalist),
         )
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there is time to revert something and to show what the winner can lose."""
+        return self.budget.pays_for() >= _LEAST
 
     @property
     def _configuration(self) -> Configuration:

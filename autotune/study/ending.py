@@ -34,6 +34,10 @@ from autotune.study.progress import Progress
 
 # As long as the usual measurement of the final comparison takes; there are 20 to 30 of them.
 _MOST_FOR_P99_S = 3.0
+_NO_TIME = (
+    "There was no time left to revert the changes one by one: all of them stay. The same command "
+    "with a longer --timeout does that."
+)
 
 
 def _one_thread() -> AbstractContextManager[object]:
@@ -51,9 +55,19 @@ class EndOfStudy:
     budget: Budget = field(default_factory=Budget)
 
     @classmethod
-    def within(cls, limit_s: float, ctx: Context, search: Search) -> "EndOfStudy":
-        """Returns the end of a study that takes about so long."""
-        return cls(ctx=ctx, search=search, budget=Budget(limit_s, search.clock.monotonic))
+    def within(
+        cls, limit_s: float, ctx: Context, search: Search, *, trial_s: float | None = None
+    ) -> "EndOfStudy":
+        """Returns the end of a study that takes about so long.
+
+        Args:
+            trial_s: How long a trial took, where the limit is the user's own and strict: a
+                measurement will take about as long.
+        """
+        budget = Budget(limit_s, search.clock.monotonic, is_strict=trial_s is not None)
+        if trial_s is not None:
+            budget.book(1, trial_s)
+        return cls(ctx=ctx, search=search, budget=budget)
 
     def compare(self) -> Conclusion:
         """Returns what the finalists come to, side by side with the default, and which one wins.
@@ -135,6 +149,9 @@ class EndOfStudy:
             on_step=self._steps("simplification"),
             budget=self.budget,
         )
+        if self.budget.is_strict and not leave_one_out.has_time:
+            self.search.report(Progress(stage="simplification", note=_NO_TIME))
+            return self.unfinished(conclusion)
         try:
             smallest, simplification = leave_one_out.smallest()
         except (CannotMeasureError, StorageError):

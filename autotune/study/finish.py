@@ -3,6 +3,7 @@
 Of workers that share a study one makes the final comparison; the others adopt its result.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from autotune.errors import FormatError
@@ -26,6 +27,10 @@ _POLL_S = 2.0
 # that it has, for what the search measures in less is too little for an interval.
 _FINAL_SHARE = 1 / 2
 _SHORTEST_FINAL_S = 10.0
+# The default and one other in two rounds; less gives no interval.
+_LEAST_MEASUREMENTS = 4
+# Writing and checking the config takes about as long as so many trials.
+_WRITING = 2
 
 
 def final_s(searched_s: float) -> float:
@@ -52,6 +57,7 @@ class Finish:
 
     Attributes:
         shared: Which worker makes the final comparison; None where this is the only one.
+        deadline_s: When the whole study is to end, by the clock.
     """
 
     ctx: Context
@@ -60,6 +66,7 @@ class Finish:
     preparer: Preparer
     judge: Judge
     shared: SharedComparison | None = None
+    deadline_s: float = math.inf
 
     def result(self, began_s: float) -> StudyResult:
         """Returns the written result of the final comparison, this worker's or another one's.
@@ -118,8 +125,18 @@ class Finish:
         return recorded if is_of(recorded, self.ctx, len(self.search.trials)) else None
 
     def _compare(self, began_s: float) -> StudyResult:
-        searched_s = self.search.clock.monotonic() - began_s
-        ending = EndOfStudy.within(final_s(searched_s), self.ctx, self.search)
+        clock_s, trials = self.search.clock.monotonic, len(self.search.trials)
+        searched_s = clock_s() - began_s
+        trial_s = searched_s / max(1, trials)
+        left_s = self.deadline_s - clock_s() - _WRITING * trial_s
+        if left_s < _LEAST_MEASUREMENTS * trial_s:
+            note = "The time (--timeout) is up, so the final comparison is not made."
+            self.search.report(Progress(stage="final comparison", note=note))
+            return self.cut_short()
+        limit_s, is_strict = min(final_s(searched_s), left_s), left_s < math.inf
+        ending = EndOfStudy.within(
+            limit_s, self.ctx, self.search, trial_s=trial_s if is_strict else None
+        )
         conclusion = ending.compare()
         interrupted = False
         try:

@@ -108,7 +108,9 @@ class Search:
             try:
                 self.study.optimize(
                     self.objective,
-                    timeout=self._timeout_s and max(_SHORTEST_S, self._timeout_s - spent_s),
+                    timeout=None
+                    if self._timeout_s is None
+                    else max(_SHORTEST_S, self._timeout_s - spent_s),
                     callbacks=[self._keep_to_budget, self._stop_early, self._progress],
                 )
             except ValueError:  # so Optuna says that the trial has been ended already
@@ -131,7 +133,8 @@ class Search:
 
     def _keep_to_budget(self, study: optuna.Study, _: FrozenTrial) -> None:
         """Stops Optuna's loop once all workers together have spent the budget."""
-        if self._is_spent():
+        is_late = self._timeout_s is not None and self._spent_s >= self._timeout_s
+        if self._is_spent() or is_late:
             study.stop()
 
     def _is_spent(self) -> bool:
@@ -187,9 +190,13 @@ class Search:
             )
         )
 
+    @property
+    def _spent_s(self) -> float:
+        return self.clock.monotonic() - self._began_s
+
     def _left_s(self) -> float | None:
         """Returns how long the search will go on; None if that is unknown."""
-        spent_s = self.clock.monotonic() - self._began_s
+        spent_s = self._spent_s
         fresh, left = len(self.trials) - self._before, self._budget - len(self.trials)
         by_count = spent_s / fresh * left if fresh else None
         by_time = None if self._timeout_s is None else max(0.0, self._timeout_s - spent_s)

@@ -55,8 +55,8 @@ class CommonOptions:
     Attributes:
         out: The folder to write to; one in the working directory if None.
         trials: How many configurations to measure in all, earlier runs of the study included.
-        timeout_s: The search of a model stops after this time, and the final comparison follows;
-            the study of an application ends after about this time.
+        timeout_s: The whole study ends after about this time, the final comparison included; what
+            is measured at that moment is not cut off.
         space: Name of a preset, or a TOML file.
         providers: Words of the execution providers that are searched, such as ``cpu`` and
             ``openvino``; all that can be used on this machine if empty.

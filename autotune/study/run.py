@@ -1,5 +1,6 @@
 """A whole study: its options are resolved, configurations are searched, the best are confirmed."""
 
+import math
 import secrets
 from contextlib import closing
 from dataclasses import replace
@@ -19,6 +20,10 @@ from autotune.study.progress import OnProgress, Progress
 from autotune.study.resolve import resolve_study
 from autotune.study.seams import Seams
 from autotune.study.strategy import search_of
+
+# Of the time that --timeout leaves after setting up; the rest is for the final comparison,
+# leave-one-out and writing.
+_SEARCH_SHARE = 0.6
 
 
 def run_study(
@@ -43,6 +48,7 @@ def run_study(
         report(Progress(stage="model", note=sentence))
 
     seams = seams or Seams()
+    deadline_s = seams.clock.monotonic() + (options.timeout_s or math.inf)
     report(Progress(stage="model"))
     ctx = resolve_study(options, seams)
     place = Place.of(options.storage, ctx.folder)
@@ -66,7 +72,11 @@ def run_study(
             result, sentence = earlier
             report(Progress(stage="done", note=sentence))
             return result
-        report(Progress(stage="baseline", options=asked))
+        if record.trials:
+            note(f"Taking over {len(record.trials)} trials of this study.")
+        begin = "search" if record.trials else "baseline"
+        known = len(record.trials)
+        report(Progress(stage=begin, done=known, total=options.trials, options=asked))
         began_s = seams.clock.monotonic() - record.spent_s
         preparer = preparer_of(ctx)
         opened = open_measurer(ctx, study, preparer, seams, is_shared=place.is_shared)
@@ -77,7 +87,7 @@ def run_study(
             objective = MeasuredTrial(study, ctx, record, measurer, report, worker, seams.clock)
             search = search_of(objective, options, related, seams.clock)
             judge = seams.judge(ctx, preparer, report, seams.clock.monotonic, began_s)
-            finish = Finish(ctx, options, search, preparer, judge, shared)
+            finish = Finish(ctx, options, search, preparer, judge, shared, deadline_s)
             result = _run(finish, began_s, compare=compare)
         if ctx.hint:
             note(ctx.hint)
@@ -87,7 +97,9 @@ def run_study(
 def _run(finish: Finish, began_s: float, *, compare: bool) -> StudyResult:
     """Returns the result of a search and its final comparison; Ctrl-C keeps what is measured."""
     try:
-        finish.search.run(finish.options.trials, finish.options.timeout_s)
+        left_s = max(0.0, finish.deadline_s - finish.search.clock.monotonic())
+        search_s = left_s * (_SEARCH_SHARE if compare else 1.0)
+        finish.search.run(finish.options.trials, search_s if search_s < math.inf else None)
         return finish.result(began_s) if compare else finish.cut_short()
     except Interrupted:
         raise
