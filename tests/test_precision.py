@@ -29,7 +29,7 @@ def _halved(source: Path, target: Path, _: Sequence[Feed]) -> None:
 _CHANNELS = {"per_channel": True}
 _CONV = {"quantized_operators": "conv"}
 _PRODUCTS = {"quantized_operators": "products"}
-_EVERY_PRODUCT = {"float_outputs": True, **_PRODUCTS}
+_EVERY_PRODUCT = {"smoothing": "0.5", "float_outputs": True, **_PRODUCTS}
 _KEPT = {"kept_in_float": 2}
 _RIGHT: list[tuple[Callable[..., None], str, dict[str, Any], float]] = [
     (int8.static, "cnn", {}, 0.1),
@@ -41,7 +41,7 @@ _RIGHT: list[tuple[Callable[..., None], str, dict[str, Any], float]] = [
     (int8.static, "transformer", _EVERY_PRODUCT, 0.1),
     (int8.static, "cnn", {"unsigned_weights": True, **_CHANNELS}, 0.1),
     (int8.static, "cnn", _KEPT, 0.1),
-    (int8.dynamic, "transformer", _CHANNELS, 0.1),
+    (int8.dynamic, "transformer", {"smoothing": "0.7", **_CHANNELS}, 0.1),
     (int8.dynamic, "transformer", {"reduce_range": True, **_KEPT}, 0.1),
     (int8.dynamic, "lstm", {"unsigned_weights": True, **_CHANNELS}, 0.02),
     (_packed, "transformer", {"bits": 8}, 0.05),

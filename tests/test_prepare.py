@@ -26,7 +26,7 @@ from autotune.deploy.options import Value
 from autotune.facts.feeds import save_samples
 from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
-from autotune.graph import calibration, float_model, prepare, prepare_child, sensitivity
+from autotune.graph import calibration, float_model, prepare, prepare_child, sensitivity, smoothing
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.process import child
 from autotune.process.child import Child, ChildFailure
@@ -275,6 +275,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     counts: dict[str, int] = {}
     _counted(monkeypatch, float_model, "make_ready", counts)
     _counted(monkeypatch, calibration, "activation_ranges", counts)
+    _counted(monkeypatch, smoothing, "largest_inputs", counts)
     _counted(monkeypatch, sensitivity, "ranked", counts)
     source, feeds = write("transformer", tmp_path)
     save_samples(feeds, tmp_path / "samples.npz")
@@ -300,6 +301,11 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert counts == once
     make("int8_static", calibration="percentile")
     assert counts == {**once, "activation_ranges": 2}
+    make("int8_dynamic", smoothing="0.5")
+    make("int8_dynamic", smoothing="0.7")
+    assert counts == {**once, "activation_ranges": 2, "largest_inputs": 1}
+    make("int8_static", smoothing="0.5")
+    assert counts == {**once, "activation_ranges": 3, "largest_inputs": 1}
 
 
 @pytest.mark.process

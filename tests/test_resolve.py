@@ -44,7 +44,7 @@ def test_no_configuration_keeps_all_nodes_in_float() -> None:
     # with these free there are too many configurations to list
     names = ("float_outputs", "unsigned_weights")
     fixed = dict.fromkeys(names, "false")
-    fixed |= {"calibration": "minmax"}
+    fixed |= {"smoothing": "off", "calibration": "minmax"}
     space = resolved("quantize", operators=operators, fixed=fixed)
     assert space.left_out["kept_in_float=8"] == "it would leave nothing to quantise"
     counts: dict[object, set[Value]] = {}
@@ -68,6 +68,16 @@ def test_packed_weights_need_a_matmul() -> None:
     name = "precision=int8_weight_only"
     assert "MatMul" in resolved("quantize", operators={"Conv": 2}).left_out[name]
     assert name not in resolved("quantize", operators={"MatMul": 2}).left_out
+
+
+def test_smoothing_needs_int8_of_several_products() -> None:
+    assert "smoothing" in resolved(operators={"Conv": 5, "Gemm": 1}).left_out
+    space = resolved(operators={"Conv": 5, "MatMul": 4})
+    dynamic: dict[str, Value] = {"precision": "int8_dynamic", "smoothing": "0.5"}
+    assert space.nearest(dynamic) == Configuration.of(dynamic)
+    convolutions: dict[str, Value] = {"precision": "int8_static", "quantized_operators": "conv"}
+    assert space.nearest({**convolutions, "smoothing": "0.5"}) == Configuration.of(convolutions)
+    assert space.nearest({"smoothing": "0.5"}) == Configuration.of({})
 
 
 def test_exact_products_exist_where_int8_saturates() -> None:
@@ -131,6 +141,7 @@ def test_a_model_over_2_gib_has_no_int8_but_that_of_weights() -> None:
     assert "int8_weight_only" in offered
     assert {"int8_static", "int8_dynamic"}.isdisjoint(offered)
     assert "over 2 GiB" in space.left_out["precision=int8_dynamic"]
+    assert "smoothing" in space.left_out
 
 
 def test_fixed_parameters() -> None:

@@ -117,6 +117,7 @@ def test_tied_weights_keep_their_answers(tmp_path: Path) -> None:
     preparer, feeds = _preparer(model, tmp_path)
     halves: tuple[dict[str, Value], ...] = (
         {"precision": "int8_dynamic", "reduce_range": True},
+        {"precision": "int8_dynamic", "reduce_range": True, "smoothing": "0.5"},
         {"precision": "int8_weight_only"},
     )
     for half in halves:

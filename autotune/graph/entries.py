@@ -123,6 +123,9 @@ OPERATOR_GROUPS: Mapping[str, OperatorGroup] = {
 }
 """Values of ``quantized_operators``."""
 
+OFF = "off"
+"""The value of ``smoothing`` that leaves activations as they are."""
+
 AS_PRECISION = "as_precision"
 """The value of ``embeddings`` that leaves them to the precision of the other nodes."""
 

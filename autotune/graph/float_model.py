@@ -2,15 +2,17 @@
 
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import onnx
 
 from autotune.facts.feeds import Feed
 from autotune.facts.graphs import operator_of
-from autotune.graph import by_time, calibration, sensitivity
+from autotune.graph import by_time, calibration, sensitivity, smoothing
 from autotune.graph.by_time import Quantise
 from autotune.graph.calibration import Ranges
+from autotune.graph.entries import OFF
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.ready_model import make_ready, original_names
 
@@ -22,8 +24,11 @@ class FloatModel:
         path: Its file, which nobody writes to.
     """
 
-    def __init__(self, path: Path, samples: Sequence[Feed], shared: Intermediates) -> None:
+    def __init__(
+        self, path: Path, name: str, samples: Sequence[Feed], shared: Intermediates
+    ) -> None:
         self.path = path
+        self._name = name
         self._samples = samples
         self._shared = shared
 
@@ -38,7 +43,7 @@ class FloatModel:
         names = original_names(onnx.load(path))
         neutral = {name: own for own, name in names.items()}
         renamed = [{neutral.get(n, n): array for n, array in feed.items()} for feed in samples]
-        return cls(path, renamed, shared)
+        return cls(path, "ready", renamed, shared)
 
     @property
     def samples(self) -> Sequence[Feed]:
@@ -48,6 +53,23 @@ class FloatModel:
     def load(self) -> onnx.ModelProto:
         """Returns the model, its weights in memory."""
         return onnx.load(self.path)
+
+    def smoothed(self, alpha: str) -> "FloatModel":
+        """Returns the model with outliers moved into weights; see :func:`smoothing.smooth`."""
+
+        def make(path: Path) -> None:
+            model = self.load()
+            largest: dict[str, list[float]] = self._shared.record(
+                f"{self._name}-inputs", partial(smoothing.largest_inputs, model, self._samples)
+            )
+            smoothing.smooth(model, largest, float(alpha))
+            onnx.save(model, path)
+
+        if alpha == OFF:
+            return self
+        name = f"{self._name}-smoothed_{alpha}"
+        path = self._shared.file(f"{name}.onnx", make)
+        return FloatModel(path, name, self._samples, self._shared)
 
     def ranges(self, method: str, scratch: Path) -> Ranges:
         """Returns the ranges of all activations.
@@ -64,7 +86,7 @@ class FloatModel:
             finally:
                 scratch.unlink()
 
-        ranges: Ranges = self._shared.record(f"ready-ranges_{method}", make)
+        ranges: Ranges = self._shared.record(f"{self._name}-ranges_{method}", make)
         return ranges
 
     def slow(self, quantise: Quantise, kernels: str) -> list[str]:
@@ -79,7 +101,7 @@ class FloatModel:
             model = self.load()
             return by_time.best_in_float(model, by_time.measure(model, self._samples, quantise))
 
-        names: list[str] = self._shared.record(f"ready-slow-{kernels}", make)
+        names: list[str] = self._shared.record(f"{self._name}-slow-{kernels}", make)
         return names
 
     def most_sensitive(
@@ -96,9 +118,14 @@ class FloatModel:
             return []
         model = self.load()
         names: list[str] = self._shared.record(
-            "ready-ranked", lambda: sensitivity.ranked(model, self._samples)
+            f"{self._name}-ranked", lambda: sensitivity.ranked(model, self._samples)
         )
         allowed = types or sensitivity.QUANTISABLE
         types_by_name = {node.name: operator_of(node) for node in model.graph.node}
         free = (name for name in names if name not in in_float)
         return [name for name in free if types_by_name[name] in allowed][:count]
+
+
+def added_products(model: onnx.ModelProto) -> list[str]:
+    """Returns the nodes that smoothing added: rounding what they take would undo it."""
+    return [node.name for node in model.graph.node if node.doc_string == smoothing.MARK]

@@ -31,12 +31,14 @@ from autotune.graph.calibration import Ranges, quantisable_types
 from autotune.graph.dead_products import proven_constants
 from autotune.graph.entries import (
     AS_PRECISION,
+    OFF,
     OPERATOR_GROUPS,
     StepRefusedError,
     UnfitModelError,
 )
-from autotune.graph.float_model import FloatModel
+from autotune.graph.float_model import FloatModel, added_products
 from autotune.graph.intermediates import Intermediates
+from autotune.graph.model_file import remove_unneeded
 from autotune.graph.ready_model import give_names, original_names
 from autotune.graph.silence import silent_tools
 
@@ -70,6 +72,7 @@ class StaticOptions:
         slow_in_float: Whether nodes that eight bits make slower are excluded.
         embeddings: What becomes of embeddings: ``as_precision`` quantises them with the other
             nodes where all types are, the other values exclude them.
+        smoothing: How much of the outliers of activations goes into weights.
     """
 
     calibration: str = "minmax"
@@ -82,6 +85,7 @@ class StaticOptions:
     kept_in_float: int = 0
     slow_in_float: bool = False
     embeddings: str = AS_PRECISION
+    smoothing: str = OFF
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -123,12 +127,13 @@ def static(
         raise UnfitModelError("there is no node with a constant weight to quantise")
     if not sensitivity.quantisable(ready.load(), how.weighted_types):
         raise StepRefusedError("there is no node of these types with a constant weight")
-    model = ready.load()
-    ranges = ready.ranges(how.calibration, target.with_name("calibrated.onnx"))
+    adjusted = ready.smoothed(how.smoothing)
+    model = adjusted.load()
+    ranges = adjusted.ranges(how.calibration, target.with_name("calibrated.onnx"))
     in_float = _unfit(model, ranges, how)
     slow = _slow(ready, ranges, how) if how.slow_in_float else []
     in_float += slow
-    in_float += ready.most_sensitive(how.weighted_types, how.kept_in_float, in_float)
+    in_float += adjusted.most_sensitive(how.weighted_types, how.kept_in_float, in_float)
     quantisable = set(sensitivity.quantisable(model, how.weighted_types))
     if quantisable <= set(in_float):
         raise StepRefusedError(
@@ -145,8 +150,8 @@ def static(
 def _slow(ready: FloatModel, ranges: Ranges, how: StaticOptions) -> list[str]:
     """Returns which nodes eight bits make slower.
 
-    Scales for each channel change no kernel: one measurement serves both values. It is made with
-    one scale, because some weights cannot have several.
+    Smoothing and scales for each channel change no kernel: one measurement serves all their values.
+    It is made with one scale, because some weights cannot have several.
     """
     return ready.slow(quantiser(ranges, replace(how, per_channel=False)), how.kernels)
 
@@ -305,7 +310,7 @@ def _quantise_statically(
                 if _are_finite(low, high)
             },
             [],
-            list(excluded),
+            [*excluded, *added_products(model)],
             types,
             {
                 "ActivationSymmetric": how.symmetric,
@@ -320,6 +325,8 @@ def _quantise_statically(
         )
         quantizer.model.replace_input_of_all_nodes = partial(_replace_inputs, quantizer.model.model)
         quantizer.quantize_model()
+        if added := added_products(model):
+            _read_unrounded(quantizer.model.model, added)
         quantizer.model.save_model_to_file(str(target))
 
 
@@ -355,6 +362,25 @@ def _copy_shared_constants(model: onnx.ModelProto, in_float: Collection[str]) ->
             node.input[:] = [copy.name if item == name else item for item in node.input]
 
 
+def _read_unrounded(model: onnx.ModelProto, names: Sequence[str]) -> None:
+    """Makes these nodes take what is rounded for others as it was before.
+
+    ONNX Runtime's tools give the rounded tensor to all that take it. What smoothing divides must
+    not be rounded before, because that would undo it.
+    """
+    producers = {name: node for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        if node.name not in names:
+            continue
+        back = producers.get(node.input[0])
+        if back is not None and operator_of(back) == "DequantizeLinear":
+            rounding_node = producers.get(back.input[0])
+            if rounding_node is not None and operator_of(rounding_node) == "QuantizeLinear":
+                node.input[0] = rounding_node.input[0]
+    # what nobody takes rounded any more need not be rounded; ONNX Runtime would go on doing so
+    remove_unneeded(model.graph)
+
+
 def _bare(model: onnx.ModelProto) -> list[str]:
     """Returns the names of LSTM nodes whose weights are no constants of their own graph.
 
@@ -379,6 +405,7 @@ def dynamic(
     unsigned_weights: bool = False,
     kept_in_float: int = 0,
     embeddings: str = AS_PRECISION,
+    smoothing: str = OFF,
 ) -> None:
     """Writes the model with eight-bit weights, and activations that are rounded at run time.
 
@@ -390,10 +417,10 @@ def dynamic(
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    ready = FloatModel.ready(source, samples, shared or Intermediates())
-    model = ready.load()
+    adjusted = FloatModel.ready(source, samples, shared or Intermediates()).smoothed(smoothing)
+    model = adjusted.load()
     excluded = _stacked_products(model) if per_channel else []
-    excluded += ready.most_sensitive(_MATRIX_PRODUCTS, kept_in_float, excluded)
+    excluded += adjusted.most_sensitive(_MATRIX_PRODUCTS, kept_in_float, excluded)
     excluded += [*_embeddings_apart(model, embeddings), *foreign_nodes(model), *_bare(model)]
     names = original_names(model)
     copy = target.with_name("float.onnx")

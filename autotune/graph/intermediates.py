@@ -1,6 +1,6 @@
 """What is costly before quantisation, kept for all sets of graph parameters that share it.
 
-Shape inference, ranges of activations and rankings of nodes are the same for
+Shape inference, smoothed weights, ranges of activations and rankings of nodes are the same for
 many sets of graph parameters of one model. They lie in one folder of the study's cache. Children
 alone read and write them.
 """

@@ -34,7 +34,7 @@ def quantise(
     types = [operator_of(node) for node in all_nodes(model.graph)]
     ranges = ready.ranges("minmax", target.with_name("calibrated.onnx"))
     apart = unequal_joins(model, ranges)
-    # NNCF leaves more of attention in float
+    # attention needs smoothing and leaves more in float
     is_transformer = types.count("MatMul") > types.count("Conv")
     with silent_tools():
         quantised = nncf.quantize(

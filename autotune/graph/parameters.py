@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from autotune.deploy.options import OWN, RUNTIME, Domain, Value
 from autotune.graph.entries import (
     AS_PRECISION,
+    OFF,
     OPERATOR_GROUPS,
     Entry,
     GraphParameter,
@@ -74,6 +75,10 @@ OPTIONS: Mapping[str, GraphParameter] = {
     ),
     "slow_in_float": _flag("nodes that int8 slows down in float"),
     "float_outputs": _flag("outputs of matrix products in float"),
+    "smoothing": GraphParameter(
+        domain=Domain(choices=(OFF, "0.5", "0.6", "0.7", "0.8", "0.85"), default=OFF),
+        words=lambda value: f"smoothed with alpha {value}",
+    ),
     "block_size": GraphParameter(
         domain=Domain(choices=(16, 32, 64, 128, 256), default=32),
         words=lambda value: f"blocks of {value}",
@@ -127,7 +132,8 @@ PRECISIONS: Mapping[str, Precision] = {
         needs=("weights", "small_model"),
         options=frozenset(
             {"calibration", "per_channel", "reduce_range", "symmetric", "quantized_operators"}
-            | {"kept_in_float", "slow_in_float", "float_outputs", "unsigned_weights", "embeddings"}
+            | {"kept_in_float", "smoothing", "float_outputs", "unsigned_weights", "embeddings"}
+            | {"slow_in_float"}
         ),
         float_types=("Conv", "MatMul", "Gemm"),
     ),
@@ -144,7 +150,8 @@ PRECISIONS: Mapping[str, Precision] = {
         wants_samples=True,
         needs=("matrix_products", "small_model"),
         options=frozenset(
-            {"per_channel", "reduce_range", "kept_in_float", "unsigned_weights", "embeddings"}
+            {"per_channel", "reduce_range", "kept_in_float", "smoothing"}
+            | {"unsigned_weights", "embeddings"}
         ),
         float_types=OPERATOR_GROUPS["matmul"].types,
         always_quantised=("LSTM", "com.microsoft.Attention"),

@@ -11,7 +11,7 @@ from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.providers import CPU_STATE, ProviderState, SearchedRuntime
 from autotune.facts.workload import Workload
-from autotune.graph.entries import OPERATOR_GROUPS
+from autotune.graph.entries import OFF, OPERATOR_GROUPS
 from autotune.graph.parameters import GRAPH_PARAMETERS, JOINED, PRECISIONS
 from autotune.space.needs import unmet_needs
 from autotune.space.parameters import CORES, PARAMETERS, THREAD_COUNTS, parse_value
@@ -35,6 +35,11 @@ _WITHOUT_EFFECT: tuple[Condition, ...] = (
         "precision": ("int8_static",),
         "quantized_operators": _others("quantized_operators", "all"),
         "embeddings": ("float",),
+    },
+    # no product with an input in eight bits is left
+    {
+        "quantized_operators": ("conv",),
+        "smoothing": _others("smoothing", OFF),
     },
     # the last product has these bits with the others
     {"precision": ("int8_weight_only",), "last_product": ("int8",)},
