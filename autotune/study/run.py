@@ -73,11 +73,7 @@ def run_study(
             result, sentence = earlier
             report(Progress(stage="done", note=sentence))
             return result
-        if record.trials:
-            note(f"Taking over {len(record.trials)} trials of this study.")
-        begin = "search" if record.trials else "baseline"
-        known = len(record.trials)
-        report(Progress(stage=begin, done=known, total=options.trials, options=asked))
+        _say_what_begins(len(record.trials), asked, report)
         began_s = seams.clock.monotonic() - record.spent_s
         preparer = preparer_of(ctx)
         opened = open_measurer(ctx, study, preparer, seams, is_shared=place.is_shared)
@@ -94,6 +90,13 @@ def run_study(
         if ctx.hint:
             note(ctx.hint)
         return result
+
+
+def _say_what_begins(known: int, asked: StudyOptions, report: OnProgress) -> None:
+    """Says whether the default is measured next, or how many trials are taken over."""
+    stage = "search" if known else "baseline"
+    note = f"Taking over {known} trials of this study." if known else ""
+    report(Progress(stage=stage, done=known, total=asked.trials, options=asked, note=note))
 
 
 def _run(finish: Finish, began_s: float, *, compare: bool) -> StudyResult:
