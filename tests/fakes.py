@@ -48,6 +48,7 @@ from autotune.storage.database import Clock, Place, open_storage
 from autotune.study.loop import Search
 from autotune.study.measured_trial import MeasuredTrial
 from autotune.study.options import StudyOptions
+from autotune.study.other_builds import OtherBuilds
 from autotune.study.progress import OnProgress
 from autotune.study.run import run_study
 from autotune.study.seams import Seams
@@ -340,6 +341,7 @@ class FakeWorld:
             "judge": _no_judge,
             "providers": lambda: (CPU_STATE,),
             "firing": lambda _: (),
+            "other_builds": _NoOtherBuilds,
         }
         return Seams(**{**known, **others})
 
@@ -359,6 +361,13 @@ class FakeWorld:
 def in_memory(place: Place, *_: object) -> nullcontext[MemoryStorage]:
     """Opens the storage of a place without a disk, as :func:`open_storage` opens the real one."""
     return nullcontext(_STORAGES.setdefault(place.text, MemoryStorage()))
+
+
+class _NoOtherBuilds(OtherBuilds):
+    """Stands for a machine for which there is one build of ONNX Runtime."""
+
+    _added = ()
+    _missing = ()
 
 
 def _no_judge(*_: object) -> Callable[[object], None]:

@@ -20,7 +20,7 @@ from autotune.process.scratch import write_mark
 from autotune.runtimes import environments
 from autotune.runtimes.answer import RuntimeAnswer
 from autotune.runtimes.environments import RuntimeEnvironment
-from autotune.runtimes.names import Release, read_release, read_releases
+from autotune.runtimes.names import Release, builds_for, read_release, read_releases
 
 OPENVINO = "onnxruntime-openvino"
 _HANGING_UV = """#!{python}
@@ -107,6 +107,50 @@ def test_a_runtime_is_added_once_found_and_removed(unpacking: list[str], cache: 
     assert not site.exists()
     with pytest.raises(RequestError, match="was not added"):
         environments.remove(made.release)
+
+
+def test_all_installs_each_build_that_is_not_here(
+    unpacking: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "own_release", lambda: Release("onnxruntime", "1.40.0"))
+    builds = ["onnxruntime", OPENVINO, "onnxruntime-directml"]
+    monkeypatch.setattr(environments, "builds_for", lambda: builds)
+    _add(f"{OPENVINO}==1.9.0")
+    assert [r.name for r in environments.missing_builds()] == ["onnxruntime-directml"]
+    assert [e.name for e in environments.chosen(["all"])] == [OPENVINO]  # a look installs nothing
+    notes: list[str] = []
+    chosen = environments.chosen(["all"], notes.append)
+    assert [e.name for e in chosen] == ["onnxruntime-directml", OPENVINO]
+    assert f"in {cache / 'onnxruntime-directml-1.40.0'}, 0 MiB" in notes[-1]
+    assert environments.chosen(["all"], notes.append) == chosen
+    assert unpacking == [f"{OPENVINO}==1.9.0", "onnxruntime-directml"]
+
+
+def test_all_goes_on_without_a_build_that_cannot_be_had(
+    unpacking: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def install(*_: object, **__: object) -> None:
+        raise RequestError("cannot install it: no route")
+
+    monkeypatch.setattr(environments, "own_release", lambda: Release("onnxruntime", "1.40.0"))
+    monkeypatch.setattr(environments, "builds_for", lambda: [OPENVINO])
+    monkeypatch.setattr(environments, "install", install)
+    notes: list[str] = []
+    assert environments.chosen(["all"], notes.append) == []
+    assert "cannot install it: no route. It is left out." in notes
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "others"),
+    [
+        ("Linux", "x86_64", [OPENVINO]),
+        ("Linux", "aarch64", []),
+        ("Darwin", "arm64", []),
+        ("Windows", "AMD64", [OPENVINO, "onnxruntime-directml"]),
+    ],
+)
+def test_each_kind_of_machine_has_its_builds(system: str, machine: str, others: list[str]) -> None:
+    assert builds_for(system, machine) == ["onnxruntime", *others]
 
 
 def test_the_users_own_runtime_is_no_other_one(

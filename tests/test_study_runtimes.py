@@ -29,12 +29,13 @@ from autotune.facts.providers import (
     READY,
     ProviderState,
     SearchedRuntime,
-    promising_runtime,
 )
 from autotune.measure.outcome import NO_RUNTIME, Failure
 from autotune.report.result import view_ending
 from autotune.results.leave_one_out import revert
 from autotune.results.result import StudyResult
+from autotune.runtimes.environments import RuntimeEnvironment
+from autotune.runtimes.names import read_release
 from autotune.search.optuna_trials import read_trials
 from autotune.space.configuration import Configuration
 from autotune.space.files import find_space
@@ -42,6 +43,9 @@ from autotune.space.resolve import resolve
 from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Parameter, Space
 from autotune.space.start import alone, provider_forms, providers_alone
+from autotune.study import other_builds
+from autotune.study.other_builds import STAGE, OtherBuilds
+from autotune.study.progress import Progress
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -123,12 +127,6 @@ def test_a_fixed_provider_leaves_the_runtimes_that_have_it() -> None:
     assert RUNTIME not in {parameter.name for parameter in plain.parameters}
 
 
-def test_the_processor_says_which_runtime_is_missing() -> None:
-    assert "avx512_bf16" in promising_runtime({"avx2", "avx512_bf16"}, [CPU_STATE])
-    assert promising_runtime({"avx2"}, [CPU_STATE]) == ""
-    assert promising_runtime({"avx512_bf16"}, [CPU_STATE, OPENVINO]) == ""
-
-
 def _cost(other_ms: float) -> Cost:
     def cost(configuration: Configuration) -> tuple[float, float]:
         values = configuration.to_json()
@@ -150,7 +148,7 @@ def options(tmp_path: Path) -> dict[str, Any]:
     return {"model": path, "space": str(space), "out": tmp_path / "out", "trials": 12}
 
 
-def _runtimes(texts: Sequence[str], _: object) -> tuple[SearchedRuntime, ...]:
+def _runtimes(texts: Sequence[str], *_: object) -> tuple[SearchedRuntime, ...]:
     return (WITH_OPENVINO,) if texts else ()
 
 
@@ -187,6 +185,74 @@ def test_a_runtime_that_is_added_after_the_end_of_a_search_is_searched(
     more = again.tune(**options, runtimes=[OTHER], seams={"runtimes": _runtimes})
     assert more.study == first.study
     assert {configuration.runtime for configuration in again.searched} == {OTHER}
+
+
+def _last_line(
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    *,
+    there: bool,
+    other_ms: float = 4.0,
+    **more: Any,
+) -> str:
+    """Returns what a study says of builds that it does not search; empty if nothing."""
+    environment = RuntimeEnvironment(
+        name="onnxruntime-openvino",
+        version="1.24.1",
+        providers=("OpenVINOExecutionProvider", CPU),
+        build="made",
+        sha256="",
+        size_bytes=0,
+    )
+    missing = [read_release("onnxruntime-directml"), read_release("onnxruntime")]
+    monkeypatch.setattr(other_builds, "added", lambda: [environment] if there else [])
+    monkeypatch.setattr(other_builds, "missing_builds", lambda: missing)
+    notes = []
+
+    def listen(progress: Progress) -> None:
+        if progress.stage == STAGE:
+            notes.append(progress.note)
+
+    seams = {"runtimes": _runtimes, "other_builds": OtherBuilds}
+    FakeWorld(_cost(other_ms)).tune(**options, **more, on_progress=listen, seams=seams)
+    return "".join(notes)
+
+
+def test_a_build_that_is_there_is_probed(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    line = _last_line(monkeypatch, options, there=True)
+    assert "A probe, not confirmed" in line
+    # five milliseconds of the default's ten; the study's own config takes nine
+    assert "took 0.50 (0.50–0.50) of the default's time" in line
+    assert "the config of this study takes 0.90" in line
+    assert f"--runtimes {OTHER}" in line
+
+
+def test_a_build_that_is_not_there_is_named_without_a_claim(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    line = _last_line(monkeypatch, options, there=False)
+    assert line.startswith("Not measured")
+    assert "onnxruntime-directml" in line
+    assert f"`autotune study {options['out']} --runtimes all`" in line
+
+
+@pytest.mark.parametrize(
+    "asked", [{"runtimes": [OTHER]}, {"providers": ["cpu"]}, {"fix": {EXECUTION_PROVIDER: "cpu"}}]
+)
+def test_who_has_chosen_is_told_nothing(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    assert _last_line(monkeypatch, options, there=True, **asked) == ""
+
+
+def test_a_probe_that_has_no_time_left_says_so(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(other_builds, "_LONGEST_S", 0.0)
+    line = _last_line(monkeypatch, options, there=True)
+    assert line.startswith("Not measured, no time was left")
 
 
 def test_another_runtime_has_to_be_worth_its_installation(options: dict[str, Any]) -> None:

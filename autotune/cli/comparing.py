@@ -210,7 +210,7 @@ def _compare_versions(
         from autotune.results.subjects import on_releases
         from autotune.runtimes.environments import check_model, chosen
 
-    releases = [each.release for each in chosen(names)]
+    releases = [each.release for each in chosen(names, messages().print)]
     if not releases:
         raise RequestError("--runtimes: name other ONNX Runtimes than your own")
     for release in releases:

@@ -234,14 +234,19 @@ def run_study(options: "StudyOptions", *, as_json: bool) -> None:
         from autotune.report.result import view_ending
         from autotune.results.writing import PAGE
         from autotune.study.finish import Interrupted
+        from autotune.study.other_builds import STAGE
         from autotune.study.progress import Progress
         from autotune.study.tune import tune
 
-    interrupted = False
+    interrupted, last_line = False, ""
     update_page = live_page()
     with interruptible() as checkpoint, StudyProgress(messages()) as show_progress:
 
         def on_progress(progress: Progress) -> None:
+            nonlocal last_line
+            if progress.stage == STAGE and progress.note:
+                last_line = progress.note
+                return
             show_progress(progress)
             update_page(progress)
             checkpoint()
@@ -254,6 +259,8 @@ def run_study(options: "StudyOptions", *, as_json: bool) -> None:
     present(view_ending(result, "" if problem else PAGE), as_json=as_json)
     if problem:
         messages().print(problem, soft_wrap=True)
+    if last_line:
+        messages().print(last_line, markup=False, soft_wrap=True)
     if interrupted:
         say_how_to_continue()
         raise typer.Exit(INTERRUPTED)

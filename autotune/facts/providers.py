@@ -1,7 +1,7 @@
 """Which execution providers can be used on this machine, in its ONNX Runtime and in others."""
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
@@ -17,6 +17,7 @@ from autotune.facts.runtime import runtime, without_places
 from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.runtimes.environments import ask, check_model, chosen, site_of
 from autotune.runtimes.library import unknown_names
+from autotune.runtimes.names import ALL, Release
 
 READY = "ready"
 NO_DEVICE = "no device"
@@ -185,43 +186,43 @@ class SearchedRuntime:
         return frozenset(name for state in self.states for name in state.unknown_options)
 
 
-def promising_runtime(features: Collection[str], states: Sequence[ProviderState]) -> str:
-    """Returns a sentence on a build that this processor suits and that is not here; or nothing.
+def suiting_features(features: Collection[str]) -> list[str]:
+    """Returns the instruction sets of a processor for sixteen and eight bits, by name."""
+    return sorted(_SUITED & set(features))
+
+
+def searched_runtimes(
+    texts: Sequence[str], model: Model, note: Callable[[str], None] | None = None
+) -> tuple[SearchedRuntime, ...]:
+    """Returns the runtimes that ``--runtimes`` names, the user's own apart.
 
     Args:
-        states: The execution providers, those of other runtimes in the study among them.
-    """
-    suiting = sorted(_SUITED & set(features))
-    is_there = any(state.word == "openvino" and state.state == READY for state in states)
-    if not suiting or is_there:
-        return ""
-    return (
-        f"This processor has {', '.join(suiting)}, which OpenVINO computes with in bfloat16 and "
-        "int8, and no ONNX Runtime of this study has it: autotune runtimes add "
-        "onnxruntime-openvino, then add --runtimes onnxruntime-openvino. An application is "
-        "studied in an environment that has it in place of onnxruntime."
-    )
-
-
-def searched_runtimes(texts: Sequence[str], model: Model) -> tuple[SearchedRuntime, ...]:
-    """Returns the runtimes that ``--runtimes`` names, the user's own apart.
+        note: Called with what ``all`` installs and leaves out; None installs nothing.
 
     Raises:
         RequestError: one is unknown, was not added, is broken or cannot open the model.
     """
     found = []
-    for environment in chosen(texts) if texts else ():
-        text = str(environment.release)
-        site = site_of(text)
-        assert site is not None
-        check_model(environment.release, model.path)
+    for environment in chosen(texts, note) if texts else ():
         try:
-            answer = ask(site, _NAMES)
-        except ChildFailure as failure:
-            raise RequestError(
-                f"--runtimes: {text} cannot be used here: {failure.message}"
-            ) from None
-        states = states_in(site, answer.providers, text.replace("==", " "))
-        states = tuple(replace(state, unknown_options=answer.unknown) for state in states)
-        found.append(SearchedRuntime(text=text, states=states))
+            found.append(_searched(environment.release, model))
+        except RequestError as error:
+            if list(texts) != [ALL]:
+                raise
+            if note is not None:
+                note(str(error))
     return tuple(found)
+
+
+def _searched(release: Release, model: Model) -> SearchedRuntime:
+    """Returns a runtime with the execution providers that can be used here."""
+    text, site = str(release), site_of(str(release))
+    assert site is not None
+    check_model(release, model.path)
+    try:
+        answer = ask(site, _NAMES)
+    except ChildFailure as failure:
+        raise RequestError(f"--runtimes: {text} cannot be used here: {failure.message}") from None
+    states = states_in(site, answer.providers, text.replace("==", " "))
+    states = tuple(replace(state, unknown_options=answer.unknown) for state in states)
+    return SearchedRuntime(text=text, states=states)

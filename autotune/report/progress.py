@@ -15,6 +15,7 @@ _STAGES = {
     "final comparison": "final comparison",
     "simplification": "checking which changes are needed",
     "samples": "judging the config on all samples",
+    "other builds": "probing another build of ONNX Runtime",
     "process": "measuring options of the process",
     "together": "all sessions together",
     "confirming": "final comparison of the application",

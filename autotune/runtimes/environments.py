@@ -36,7 +36,7 @@ from autotune.process.child import Child, ChildFailure, memory_limit
 from autotune.process.scratch import carries_mark, remove_marked, write_mark
 from autotune.runtimes.answer import RuntimeAnswer
 from autotune.runtimes.installing import install
-from autotune.runtimes.names import ALL, Release, read_release, read_releases
+from autotune.runtimes.names import ALL, Release, builds_for, read_release, read_releases
 
 OnNote = Callable[[str], None]
 
@@ -158,14 +158,26 @@ def is_there(text: str) -> bool:
     return True
 
 
-def chosen(texts: Sequence[str]) -> list[RuntimeEnvironment]:
+def missing_builds() -> list[Release]:
+    """Returns the builds for this kind of machine of which no version is here."""
+    own = own_release()
+    here = {own.name if own else "", *(each.name for each in added())}
+    return [Release(name, "") for name in builds_for() if name not in here]
+
+
+def chosen(texts: Sequence[str], note: OnNote | None = None) -> list[RuntimeEnvironment]:
     """Returns the runtimes that ``--runtimes`` names, the user's own apart.
+
+    Args:
+        note: Called with a sentence for each build that ``all`` installs; None installs nothing.
 
     Raises:
         RequestError: one of them is none, was not added, or is broken.
     """
     own = own_release()
     if list(texts) == [ALL]:
+        if note is not None:
+            _add_missing(note)
         return [each for each in find([e.release for e in added()]) if each.release != own]
     releases = [r for r in read_releases(texts) if r not in (own, own and Release(own.name, ""))]
     return find(releases)
@@ -209,6 +221,20 @@ def add(release: Release, note: OnNote) -> RuntimeEnvironment:
             remove_marked(final)  # one that is broken or older
             beside.rename(final)
     return made
+
+
+def _add_missing(note: OnNote) -> None:
+    """Installs each build for this kind of machine that is not here; says which and where."""
+    for release in missing_builds():
+        try:
+            made = add(release, note)
+        except RequestError as error:
+            note(f"{error}. It is left out.")
+        else:
+            size_mib = round(made.size_bytes / 2**20)
+            note(f"Installed {made.release} in {_place(made.release)}, {size_mib} MiB.")
+    if not added():
+        note("No other build of ONNX Runtime is here for this kind of machine.")
 
 
 def remove(release: Release) -> int:

@@ -1,5 +1,6 @@
 """What a runtime is called: a distribution of ONNX Runtime and its version."""
 
+import platform
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from autotune.deploy.providers import DISTRIBUTIONS, PROVIDERS
 from autotune.errors import RequestError, did_you_mean
 
 ALL = "all"
-"""The word that stands for every runtime that was added."""
+"""The word for every build that this kind of machine has, and every runtime that was added."""
 
 _PLUGINS = frozenset(p.plugin.package for p in PROVIDERS.values() if p.plugin is not None)
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
@@ -73,3 +74,16 @@ def read_releases(texts: Sequence[str]) -> list[Release]:
         full = f"{releases[-1].name}=={part}" if is_version else part
         releases.append(read_release(full))
     return list(dict.fromkeys(releases))
+
+
+def builds_for(system: str = platform.system(), machine: str = platform.machine()) -> list[str]:
+    """Returns the distributions that the package index has for a kind of machine.
+
+    Those for GPUs are left out: such a GPU's libraries would have to be in the user's environment.
+    """
+    builds = ["onnxruntime"]
+    if system in ("Linux", "Windows") and machine.lower() in ("x86_64", "amd64"):
+        builds.append("onnxruntime-openvino")
+    if system == "Windows":
+        builds.append("onnxruntime-directml")
+    return builds

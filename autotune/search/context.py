@@ -27,7 +27,7 @@ class Context:
         facts: The machine and its ONNX Runtime, for people.
         metric_source: Digest of the file that it is written in; empty without one.
         first: The user's configurations, which are measured right after the default.
-        hint: What might be gained with a build of ONNX Runtime that is not here; empty if nothing.
+        hint: Why the study runs on the CPU alone; empty where it need not.
     """
 
     study: str

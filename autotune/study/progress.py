@@ -13,7 +13,7 @@ class Progress:
 
     Attributes:
         stage: ``"model"``, ``"baseline"``, ``"search"``, ``"final comparison"``,
-            ``"simplification"``, ``"samples"`` or ``"done"``; of an
+            ``"simplification"``, ``"samples"``, ``"other builds"`` or ``"done"``; of an
             application also ``"together"`` and ``"confirming"``.
         done: Finished steps of this stage: trials in the search, measurements afterwards.
         total: The most steps that the stage can have.

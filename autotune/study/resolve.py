@@ -1,5 +1,6 @@
 """A study's options become its context: everything is resolved for the model and this machine."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from autotune import __version__
@@ -20,8 +21,13 @@ from autotune.study.seams import Seams
 from autotune.study.searched_space import objectives_of, searched_space
 
 
-def resolve_study(options: StudyOptions, seams: Seams) -> Context:
+def resolve_study(
+    options: StudyOptions, seams: Seams, note: Callable[[str], None] | None = None
+) -> Context:
     """Returns the context of the study that the options ask for.
+
+    Args:
+        note: Called with what ``--runtimes all`` installs; None installs nothing.
 
     Raises:
         AutotuneError: the request is wrong.
@@ -44,7 +50,7 @@ def resolve_study(options: StudyOptions, seams: Seams) -> Context:
     whole = find_space(options.space)
     clients = options.clients or whole.clients or 1
     options.check_space(whole)
-    space, hint = searched_space(options, seams, whole, model, workload, machine, clients)
+    space, hint = searched_space(options, seams, whole, model, workload, machine, clients, note)
     batching = batching_of(space, model, workload)
     sizes = () if batching is None else batching.sizes
     objectives, prefer = objectives_of(options.with_changes(clients=clients, batch=sizes), space)

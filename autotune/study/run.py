@@ -50,7 +50,7 @@ def run_study(
     seams = seams or Seams()
     deadline_s = seams.clock.monotonic() + (options.timeout_s or math.inf)
     report(Progress(stage="model"))
-    ctx = resolve_study(options, seams)
+    ctx = resolve_study(options, seams, note)
     place = Place.of(options.storage, ctx.folder)
     check_folder(options, ctx, place)
     with (
@@ -86,7 +86,7 @@ def run_study(
             search = search_of(objective, options, related, seams.clock)
             judge = seams.judge(ctx, preparer, report, seams.clock.monotonic, began_s)
             finish = Finish(ctx, options, search, preparer, judge, shared, deadline_s)
-            result = _run(finish, began_s, compare=compare)
+            result = _with_other_builds(finish, seams, began_s, compare=compare)
         if ctx.hint:
             note(ctx.hint)
         return result
@@ -97,6 +97,27 @@ def _say_what_begins(known: int, asked: StudyOptions, report: OnProgress) -> Non
     stage = "search" if known else "baseline"
     note = f"Taking over {known} trials of this study." if known else ""
     report(Progress(stage=stage, done=known, total=asked.trials, options=asked, note=note))
+
+
+def _with_other_builds(
+    finish: Finish, seams: Seams, began_s: float, *, compare: bool
+) -> StudyResult:
+    """Returns the result of a study, and says what a build would bring that it does not search."""
+    search = finish.search
+    others = seams.other_builds(
+        finish.ctx,
+        finish.options,
+        search,
+        seams.runtimes,
+        seams.hardware(),
+        seams.providers(),
+    )
+    result = _run(
+        replace(finish, deadline_s=finish.deadline_s - others.reserved_s), began_s, compare=compare
+    )
+    if sentence := others.sentence(result, finish.deadline_s, probes=compare):
+        search.report(Progress(stage="other builds", note=sentence))
+    return result
 
 
 def _run(finish: Finish, began_s: float, *, compare: bool) -> StudyResult:

@@ -1,6 +1,6 @@
 """What a study takes from the outside world; tests bring their own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -24,6 +24,7 @@ from autotune.search.context import Context
 from autotune.storage.database import Clock, open_storage
 from autotune.storage.locks import exclusive_use
 from autotune.study.judging import Judge, JudgeOnAllSamples
+from autotune.study.other_builds import OtherBuilds
 
 SAMPLES = "samples"
 """Folder of the raw run times, in a study's folder."""
@@ -60,6 +61,7 @@ class Seams:
     Attributes:
         lock: Holds the folder, the database file and the cores.
         runtimes: Describes the other ONNX Runtimes that a study names.
+        other_builds: Says what a build would bring that a study does not search.
         firing: Finds ONNX Runtime's optimisations that change a model.
     """
 
@@ -71,5 +73,6 @@ class Seams:
     hardware: Callable[[], Hardware] = hardware
     runtime: Callable[[], Runtime] = runtime
     providers: Callable[[], tuple[ProviderState, ...]] = provider_states
-    runtimes: Callable[[Sequence[str], Model], tuple[SearchedRuntime, ...]] = searched_runtimes
+    runtimes: Callable[..., tuple[SearchedRuntime, ...]] = searched_runtimes
+    other_builds: Callable[..., OtherBuilds] = OtherBuilds
     firing: Callable[[Model], tuple[str, ...]] = firing_optimizers

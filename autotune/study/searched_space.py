@@ -1,7 +1,7 @@
 """The space of a study: resolved for its model, this machine and its runtimes; its objectives."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autotune.deploy.providers import PROVIDERS
@@ -14,7 +14,6 @@ from autotune.facts.providers import (
     SearchedRuntime,
     choose_providers,
     only_the_cpu,
-    promising_runtime,
 )
 from autotune.facts.workload import Workload
 from autotune.graph.parameters import OUTPUTS
@@ -35,16 +34,18 @@ def searched_space(
     workload: Workload,
     machine: Hardware,
     clients: int,
+    note: Callable[[str], None] | None = None,
 ) -> tuple[Space, str]:
     """Returns the space of a study, and a hint at what it lacks.
 
     Args:
         whole: The space as its file says.
+        note: Called with what ``--runtimes all`` installs; None installs nothing.
 
     Raises:
         RequestError: a provider, a runtime or a fixed value cannot be used here.
     """
-    runtimes = seams.runtimes(options.runtimes, model)
+    runtimes = seams.runtimes(options.runtimes, model, note)
     states = _with_brought(seams.providers(), runtimes)
     words = [state.word for state in choose_providers(options.providers, states)]
     own = [s for s in seams.providers() if s.word in words and s.state == READY]
@@ -76,7 +77,7 @@ def searched_space(
             space = replace(space, identity=resolved().digest())
     if options.providers or EXECUTION_PROVIDER not in {p.name for p in whole.parameters}:
         return space, ""
-    return space, only_the_cpu(states) or promising_runtime(machine.features, states)
+    return space, only_the_cpu(states)
 
 
 def _with_brought(
