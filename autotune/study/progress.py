@@ -81,7 +81,9 @@ class TimeLeft:
             if self._end_s is None:
                 self._end_s = now_s + final_s(now_s - self.began_s)
             # a stage knows its own steps, and the limit of the end covers those that follow
-            left_s = max(left_s or 0.0, self._end_s - now_s)
+            rest_s = self._end_s - now_s
+            if rest_s > 0:
+                left_s = max(left_s or 0.0, rest_s)
         if left_s is not None:
             left_s = max(0.0, min(left_s, self.deadline_s - now_s))
         self.report(replace(progress, remaining_s=left_s))
