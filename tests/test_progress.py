@@ -1,5 +1,6 @@
 """What a study says as it goes."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -15,7 +16,7 @@ from autotune.report.progress import bar, stage, standing
 from autotune.report.text import duration, percent
 from autotune.search.trial import Trial
 from autotune.space.configuration import BASELINE, Configuration
-from autotune.study.progress import Progress
+from autotune.study.progress import Progress, TimeLeft, final_s
 
 DEFAULT = Trial(number=0, configuration=BASELINE, outcome=measurement(14.2, 57.0))
 
@@ -122,3 +123,47 @@ def test_notes_are_no_markup() -> None:
 )
 def test_numbers_in_words(words_of: Callable[[float], str], number: float, words: str) -> None:
     assert words_of(number) == words
+
+
+class _Heard:
+    """What a study that began at 0 says at moments of a clock."""
+
+    def __init__(self, deadline_s: float = math.inf) -> None:
+        self.clock_s = 0.0
+        self._latest = Progress(stage="model")
+        self._report = TimeLeft(self._hear, lambda: self.clock_s, 0.0, deadline_s)
+
+    def _hear(self, progress: Progress) -> None:
+        self._latest = progress
+
+    def left_s(self, clock_s: float, stage: str, remaining_s: float | None = None) -> float | None:
+        """Returns the time left that is reported of a stage."""
+        self.clock_s = clock_s
+        self._report(Progress(stage=stage, remaining_s=remaining_s))
+        return self._latest.remaining_s
+
+
+def test_the_search_counts_what_follows_it() -> None:
+    heard = _Heard()
+    assert heard.left_s(10, "search", 90) == 90 + final_s(100) == 140
+    assert heard.left_s(100, "search", 0) == 50
+
+
+def test_the_final_comparison_counts_leave_one_out() -> None:
+    heard = _Heard()
+    assert heard.left_s(100, "final comparison") == 50
+    assert heard.left_s(120, "final comparison", 5) == 30
+    assert heard.left_s(140, "simplification") == 10
+    # more steps than there was time for
+    assert heard.left_s(145, "simplification", 8) == 8
+    assert heard.left_s(170, "simplification") is None  # later than expected, and nothing known
+
+
+@pytest.mark.parametrize(("stage", "remaining_s"), [("search", 90.0), ("final comparison", None)])
+def test_no_more_than_the_deadline_leaves(stage: str, remaining_s: float | None) -> None:
+    assert _Heard(deadline_s=130).left_s(100, stage, remaining_s) == 30
+
+
+def test_what_is_unknown_stays_unknown() -> None:
+    assert _Heard().left_s(1, "baseline") is None
+    assert _Heard().left_s(1, "search") is None

@@ -78,7 +78,7 @@ def test_the_best_pair_is_found() -> None:
     first = [*providers_alone(space), *provider_forms(space)]
     limits = Limits(max_error=0.05)
     search = build_search(FakeMeasurer(_cost), space, first=first, limits=limits)
-    search.run(30, None)
+    search.run(40, None)
     best = search.record.best
     assert best is not None
     values = best.configuration.to_json()

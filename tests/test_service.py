@@ -119,4 +119,4 @@ def test_a_wrong_config_ends_the_service_at_once(tmp_path: Path) -> None:
     started = _start(tmp_path / "absent.json")
     _, messages = started.process.communicate(timeout=_PATIENCE_S)
     assert started.process.returncode != 0
-    assert "cannot read the config" in messages.decode()
+    assert "there is no file or folder" in messages.decode()

@@ -60,7 +60,9 @@ class StudyProgress:
         if progress.stage != self._stage:
             # what an earlier run measured is no news
             self._stage, self._done = progress.stage, progress.done
-            self._console.print(f"{stage(progress)} ...", markup=False)
+            left = time_left(progress) if progress.stage != "search" else ""
+            words = ", ".join(filter(None, (stage(progress), left)))
+            self._console.print(f"{words} ...", markup=False)
         if progress.stage == "search" and progress.trials and progress.done > self._done:
             self._done = progress.done
             line = trial_line(progress, progress.trials[-1])

@@ -13,7 +13,7 @@ _STAGES = {
     "baseline": "measuring the default",
     "search": "searching",
     "final comparison": "final comparison",
-    "simplification": "checking which changes are needed",
+    "simplification": "measuring the winner without each of its changes",
     "samples": "judging the config on all samples",
     "other builds": "probing another build of ONNX Runtime",
     "process": "measuring options of the process",
@@ -52,7 +52,7 @@ def count(done: int, total: int) -> str:
 
 
 def time_left(progress: Progress) -> str:
-    """Returns about how long the stage will still take; empty where that is unknown."""
+    """Returns about how long the work will still take; empty where that is unknown."""
     return "" if progress.remaining_s is None else f"{duration(progress.remaining_s)} left"
 
 

@@ -20,22 +20,13 @@ from autotune.study.ending import EndOfStudy
 from autotune.study.judging import Judge
 from autotune.study.loop import Search
 from autotune.study.options import StudyOptions
-from autotune.study.progress import Progress
+from autotune.study.progress import Progress, final_s
 
 _POLL_S = 2.0
-# Of the time of the search, so that the final comparison takes a third of the whole; and the least
-# that it has, for what the search measures in less is too little for an interval.
-_FINAL_SHARE = 1 / 2
-_SHORTEST_FINAL_S = 10.0
 # The default and one other in two rounds; less gives no interval.
 _LEAST_MEASUREMENTS = 4
 # Writing and checking the config takes about as long as so many trials.
 _WRITING = 2
-
-
-def final_s(searched_s: float) -> float:
-    """Returns about how long the final comparison takes after a search of so many seconds."""
-    return max(_SHORTEST_FINAL_S, _FINAL_SHARE * searched_s)
 
 
 class Interrupted(KeyboardInterrupt):

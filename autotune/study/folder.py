@@ -66,7 +66,7 @@ def emptied_if_refused(folder: Path) -> Iterator[Callable[[], None]]:
 
     Yields what is called once the measuring begins.
     """
-    was_empty = all(entry.name == ".lock" for entry in folder.iterdir())
+    was_empty = not folder.exists() or all(entry.name == ".lock" for entry in folder.iterdir())
     begun: list[bool] = []
     try:
         yield lambda: begun.append(True)

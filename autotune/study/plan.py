@@ -10,9 +10,9 @@ from autotune.measure.outcome import SEARCH, Measurement
 from autotune.search.context import Context
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.storage.database import Place
-from autotune.study.finish import final_s
 from autotune.study.folder import check_folder
 from autotune.study.options import StudyOptions
+from autotune.study.progress import final_s
 from autotune.study.resolve import resolve_study
 from autotune.study.seams import Seams
 from autotune.study.strategy import start_of

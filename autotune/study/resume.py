@@ -81,7 +81,7 @@ def place_of(text: str | None) -> tuple[Place, Path | None]:
     if is_file(folder / FRONT) and os.environ.get(VARIABLE):
         return Place.of(None, folder), folder
     raise StudyError(
-        mistaken(folder, STUDY)
+        without_secrets(mistaken(folder, STUDY))  # it may be an URL without its slashes
         or f"{without_secrets(text)} holds no study ({DATABASE} is missing); name the folder that "
         f"`autotune study` wrote, and the URL of its storage in {VARIABLE} if it has another one"
     )

@@ -16,7 +16,7 @@ from autotune.study.folder import check_folder, emptied_if_refused, take_folder
 from autotune.study.measured_trial import MeasuredTrial
 from autotune.study.measuring import open_measurer, preparer_of
 from autotune.study.options import StudyOptions
-from autotune.study.progress import OnProgress, Progress
+from autotune.study.progress import OnProgress, Progress, TimeLeft
 from autotune.study.resolve import resolve_study
 from autotune.study.seams import Seams
 from autotune.study.strategy import search_of
@@ -75,6 +75,8 @@ def run_study(
             return result
         _say_what_begins(len(record.trials), asked, report)
         began_s = seams.clock.monotonic() - record.spent_s
+        if compare:
+            report = TimeLeft(report, seams.clock.monotonic, began_s, deadline_s)
         preparer = preparer_of(ctx)
         opened = open_measurer(ctx, study, preparer, seams, is_shared=place.is_shared)
         begin_measuring()

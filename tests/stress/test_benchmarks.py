@@ -41,6 +41,10 @@ class Case:
 
 
 CASES = {
+    "dead_blocks": Case(
+        arguments="--quick",
+        holds=lambda it: all(not row["in_float"] for row in it["rows"]),
+    ),
     "algebra": Case(
         arguments="--quick --counts",
         holds=lambda it: all(
@@ -68,6 +72,10 @@ CASES = {
         holds=lambda it: all(
             (row["new"] <= 0.05) == row["change"].startswith("harmless") for row in it["rows"]
         ),
+    ),
+    "detectors": Case(
+        arguments="--trials 2 --timeout 10",
+        holds=lambda it: all(row["scores_error"] < 0.1 for row in it["rows"]),
     ),
     "subnormal": Case(
         arguments="--width 64 --trials 2", holds=lambda it: "of 16,384 weights" in it["evidence"]
@@ -172,7 +180,7 @@ def test_every_benchmark_has_a_short_form() -> None:
     }
     # these need models that no environment of the tests has, have tests of their own below, or are
     # a part of another one
-    alone = {"decoder", "gpu_contenders", "hook", "ocr", "service"}
+    alone = {"decoder", "detector_heads", "gpu_contenders", "hook", "ocr", "service"}
     alone |= {"ocr_application", "package_application", "packages", "service_application"}
     assert with_main - alone == CASES.keys()
 
@@ -186,6 +194,8 @@ def test_a_benchmark_runs_to_its_last_line(
         pytest.importorskip("psycopg", reason="the driver for PostgreSQL is not installed")
         if postgresql.find_programs() is None:
             pytest.skip("PostgreSQL is not installed")
+    if name == "detectors":
+        pytest.importorskip("PIL", reason="Pillow, which draws the pictures, is not installed")
     if name == "digits":
         pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     case = CASES[name]
