@@ -147,10 +147,9 @@ def test_inputs_are_not_overwritten_by_a_profile(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_command_prints_text_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     brief_studies.measure_briefly(monkeypatch.setattr)
-    monkeypatch.setenv("COLUMNS", "200")  # the path of a temporary folder is long
     path, _ = write("lstm", tmp_path)
     text = CliRunner().invoke(app, ["profile", str(path)])
     assert text.exit_code == 0, text.output
-    assert text.stdout.startswith("default (")
+    assert text.stdout.split()[0] == "default"  # the path of a temporary folder may fold
     done = CliRunner().invoke(app, ["profile", str(path), "--json"])
     assert len(json.loads(done.stdout)["sessions"]) == 1
