@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import fakes
 import onnx
 import optuna
 import pytest
@@ -112,6 +113,15 @@ def unsynchronised_databases() -> Iterator[None]:
     sqlalchemy.event.listen(sqlalchemy.Engine, "connect", relax)
     yield
     sqlalchemy.event.remove(sqlalchemy.Engine, "connect", relax)
+
+
+@pytest.fixture(autouse=True)
+def no_earlier_studies(request: pytest.FixtureRequest) -> None:
+    """Forgets studies in memory of this test's folder: an earlier test may have had its name."""
+    if "tmp_path" in request.fixturenames:
+        folder = str(request.getfixturevalue("tmp_path"))
+        for place in [place for place in fakes.STORAGES if folder in place]:
+            del fakes.STORAGES[place]
 
 
 @pytest.fixture

@@ -303,7 +303,7 @@ class MemoryStorage(optuna.storages.InMemoryStorage):
         super().set_trial_user_attr(trial_id, key, json.loads(json.dumps(value)))
 
 
-_STORAGES: dict[str, MemoryStorage] = {}
+STORAGES: dict[str, MemoryStorage] = {}
 """Those of this process by place: the next world of a test goes on with its studies."""
 
 
@@ -360,7 +360,7 @@ class FakeWorld:
 
 def in_memory(place: Place, *_: object) -> nullcontext[MemoryStorage]:
     """Opens the storage of a place without a disk, as :func:`open_storage` opens the real one."""
-    return nullcontext(_STORAGES.setdefault(place.text, MemoryStorage()))
+    return nullcontext(STORAGES.setdefault(place.text, MemoryStorage()))
 
 
 class _NoOtherBuilds(OtherBuilds):

@@ -630,9 +630,10 @@ def test_the_time_of_a_study_bounds_each_part(
     result = study_application(asked, lambda _: None, lambda *_: measurer, study)
     assert limits == [max(1.0, 0.4 * timeout_s)]
     assert len(result.searched) == points
-    rounds, entrants = (3, 2) if points == 3 else (5, len(result.confirmed))
+    entrants, most_rounds = (2, 3) if points == 3 else (len(result.confirmed), 5)
     assert len(result.confirmed) == entrants
-    assert measurer.count == points + rounds * entrants
+    # an entrant that fails leaves before the last round
+    assert 3 * entrants <= measurer.count - points <= most_rounds * entrants
 
 
 @pytest.mark.parametrize(
