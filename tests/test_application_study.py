@@ -640,8 +640,8 @@ def test_the_time_of_a_study_bounds_each_part(
     ("options", "words"),
     [
         (
-            "--storage sqlite:///a.db --set model=m.onnx",
-            "takes no --storage, --set model=...; its options are --max-drop",
+            "--traffic a.json --storage sqlite:///a.db --set model=m.onnx",
+            "takes no --storage, --traffic, --set model=...; its options are --max-drop",
         ),
         ("--runtimes onnxruntime-openvino", "record, study and run it there"),
     ],

@@ -263,6 +263,7 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"prompt_tokens": (300,)}, "more than the model's context of 256"),
         ({"prompt_tokens": (0,)}, "--prompt-tokens must be at least 1"),
         ({"prompt_tokens": (10**9,)}, "at most 131072, not 1000000000"),
         ({"generate": "prompts.jsonl", "prompt_tokens": (8,)}, "leave --prompt-tokens out"),
@@ -285,6 +286,7 @@ def test_wrong_requests_are_refused(
     """Each with a sentence that says what to change."""
     monkeypatch.chdir(tmp_path)
     path = decoder_models.write("gqa", tmp_path / "gqa.onnx")
+    Path("config.json").write_text(json.dumps({"max_position_embeddings": 256}))
     Path("prompts.jsonl").write_text('{"tokens": [1, 2]}')
     with pytest.raises((RequestError, ModelError)) as error:
         resolve_study(StudyOptions.of(path, **options), Seams())
@@ -392,6 +394,24 @@ def test_wrong_tokenizers_are_refused(
     _refused(prompts, words)
 
 
+@pytest.mark.parametrize(
+    "sizes", [(1 << 20, 16), (2, 1 << 20), (-1, 10**40), ("2", True), (2.0, None)]
+)
+def test_absurd_sizes_beside_a_model_are_not_taken(
+    sizes: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no model has is asked for, as if nothing had said it."""
+    cache = ("batch_size", "heads", "past_sequence_length", "size")
+    monkeypatch.setattr(decoder_models, "_CACHE", cache)
+    path = decoder_models.write("gqa", tmp_path / "gqa.onnx")
+    own = {"num_key_value_heads": sizes[0], "head_size": sizes[1]}
+    genai = {"model": {"context_length": 10**30, "decoder": own}}
+    (tmp_path / "genai_config.json").write_text(json.dumps(genai))
+    with pytest.raises(RequestError, match="leaves sizes of") as error:
+        workload_of_prompts(describe(path))
+    assert error.value.exit_code == 2
+
+
 def test_one_shape_tells_the_sizes_of_all_caches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,15 +434,12 @@ def test_one_shape_tells_the_sizes_of_all_caches(
 
 
 def test_defaults_fit_a_small_context(tmp_path: Path) -> None:
-    model = describe(decoder_models.write("plain", tmp_path / "plain.onnx"))
-    assert model.decoder is not None
-    model = replace(model, decoder=replace(model.decoder, context=16))
-    workload = workload_of_prompts(model)
+    path = decoder_models.write("plain", tmp_path / "plain.onnx")
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 16}))
+    workload = workload_of_prompts(describe(path))
     assert workload.plan is not None
     assert workload.feeds[0]["input_ids"].shape == (1, 8)
     assert workload.plan.new_tokens == 8
-    with pytest.raises(RequestError, match="more than the model's context of 16"):
-        workload_of_prompts(model, lengths=(20,))
 
 
 def test_text_becomes_tokens_and_windows(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ _BATCH = of_inputs(
     parser=parsing.batch_sizes,
     help="Batch sizes to search; the default runs the smallest.",
 )
+_TRAFFIC = of_inputs(
+    "--traffic", metavar="JSON|app.rec", help="Shapes with their shares, or a recording."
+)
 _OUTPUTS = of_inputs(
     "--outputs", metavar="NAME,...", help="Outputs to keep; the others are removed (all)."
 )
@@ -110,7 +113,7 @@ _CLEAN = of_storage(
 )
 
 # Options that are no fields of the record by these names.
-_OF_THE_COMMAND = frozenset("named storage rare dry_run clean as_json quiet".split())
+_OF_THE_COMMAND = frozenset("named storage traffic rare dry_run clean as_json quiet".split())
 
 
 def study(
@@ -118,6 +121,7 @@ def study(
     data: DataOption = None,
     shapes: ShapeOption = None,
     values: ValueOption = None,
+    traffic: Annotated[Path | None, _TRAFFIC] = None,
     generate: GenerateOption = None,
     prompt_tokens: PromptTokensOption = None,
     outputs: Annotated[list[str] | None, _OUTPUTS] = None,
@@ -173,14 +177,18 @@ def study(
     if clean:
         _clean(what, given["out"], as_json=as_json)
     elif what is not None and is_folder_of(RECORDING, what):
-        given["storage"] = storage
+        given |= {"storage": storage, "traffic": traffic}
         if dry_run:
             raise RequestError(f"--dry-run is for a model; type autotune show {what} instead")
         run_application_study(Path(what), given, as_json=as_json)
     elif dry_run:
-        _show_plan(_options(what, storage, given), as_json=as_json)
+        if traffic is not None:
+            raise RequestError(
+                "--dry-run writes nothing, and --traffic writes samples: leave one out"
+            )
+        _show_plan(_options(what, storage, None, given), as_json=as_json)
     else:
-        run_study(_options(what, storage, given), as_json=as_json)
+        run_study(_options(what, storage, traffic, given), as_json=as_json)
 
 
 def _clean(what: str | None, out: Path | None, *, as_json: bool) -> None:
@@ -205,7 +213,12 @@ def _show_plan(options: "StudyOptions", *, as_json: bool) -> None:
     present(view_plan(plan_of(options)), as_json=as_json)
 
 
-def _options(what: str | None, storage: str | None, given: Mapping[str, Any]) -> "StudyOptions":
+def _options(
+    what: str | None,
+    storage: str | None,
+    traffic: Path | None,
+    given: Mapping[str, Any],
+) -> "StudyOptions":
     """Returns the options of a new study, or of one that is continued."""
     with signals_later():
         from autotune.storage.database import VARIABLE
@@ -217,13 +230,34 @@ def _options(what: str | None, storage: str | None, given: Mapping[str, Any]) ->
     if what is None or "://" in what or Path(what).is_dir():
         if what is not None and storage is not None:
             raise RequestError(f"name either {what} or --storage, not both")
+        if traffic is not None:
+            raise RequestError("a study that is continued has its traffic; leave --traffic out")
         return options_to_continue(what or storage, **given)
     if "model" in given:
         raise RequestError(
             f"model=FILE is for a study that is continued; name its folder in place of {what}, or "
             "leave --set model= out"
         )
-    return StudyOptions.of(what, storage=storage, **given)
+    options = StudyOptions.of(what, storage=storage, **given)
+    return options if traffic is None else _with_traffic(options, traffic)
+
+
+def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
+    """Returns the options with samples of the traffic, which lie in the study's folder."""
+    with signals_later():
+        from autotune.applications.traffic import FOLDER, write_traffic
+        from autotune.facts.model import describe
+        from autotune.storage.locks import exclusive_use
+
+    if options.data is not None or options.shapes:
+        raise RequestError("--traffic brings samples and shapes; leave --data and --shape out")
+    options.check()
+    data, model = options.folder / FOLDER, describe(options.model)
+    note = messages().print
+    # a study may be reading what an earlier command wrote
+    with exclusive_use(options.folder, cores=False, wait=options.wait, on_note=note):
+        write_traffic(model, traffic, data, options.seed)
+    return options.with_changes(data=data)
 
 
 def run_study(options: "StudyOptions", *, as_json: bool) -> None:

@@ -107,10 +107,11 @@ class Decoder:
         """Other inputs that change from step to step by their names, so that nothing feeds them."""
         return tuple(name for name in self.others if _CHANGING.search(name.lower()))
 
-    def completed(self, shapes: Mapping[str, Sequence[int]]) -> "Decoder":
+    def completed(self, sizes: "HeadSizes", shapes: Mapping[str, Sequence[int]]) -> "Decoder":
         """Returns the decoder with open sizes filled in.
 
         Args:
+            sizes: What the files beside the model say.
             shapes: Shapes of inputs as the user gives them; one holds for all pairs of its form.
 
         Raises:
@@ -120,11 +121,13 @@ class Decoder:
         alike = {_form(pair): given[pair.past] for pair in self.pairs if pair.past in given}
 
         def shape_of(pair: Pair) -> tuple[int | None, ...]:
-            known = zip(pair.shape, alike.get(_form(pair), pair.shape), strict=True)
-            return tuple(other if size is None else size for size, other in known)
+            shape = _with_heads(pair, sizes)
+            known = alike.get(_form(pair), shape)
+            return tuple(k if size is None else size for size, k in zip(shape, known, strict=True))
 
         pairs = tuple(replace(p, shape=given.get(p.past) or shape_of(p)) for p in self.pairs)
-        return replace(self, pairs=pairs)
+        context = min(filter(None, (self.context, sizes.context)), default=None)
+        return replace(self, pairs=pairs, context=context)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +156,15 @@ class LengthTimes:
     context: PositiveWhole
     ttft_ms: MeasuredPositive
     step_ms: MeasuredPositive
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSizes:
+    """What ``genai_config.json`` or ``config.json`` beside a model says of its caches."""
+
+    heads: Whole | None = None
+    head_size: Whole | None = None
+    context: Whole | None = None
 
 
 def pairs_by_name(inputs: Sequence[Port], outputs: Sequence[Port]) -> dict[str, str]:
@@ -314,6 +326,16 @@ def _given(pair: Pair, shape: Sequence[int]) -> tuple[int | None, ...]:
             f"{len(pair.shape)} sizes{batch}"
         )
     return tuple(0 if i == pair.axis else size for i, size in enumerate(shape))
+
+
+def _with_heads(pair: Pair, sizes: HeadSizes) -> tuple[int | None, ...]:
+    """Returns a cache's shape with the sizes of its heads, where the model leaves them open."""
+    shape = list(pair.shape)
+    if len(shape) == 4 and pair.axis in (1, 2):
+        shape[3] = sizes.head_size if shape[3] is None else shape[3]
+        heads = 3 - pair.axis
+        shape[heads] = sizes.heads if shape[heads] is None else shape[heads]
+    return tuple(shape)
 
 
 def _tokens(inputs: Sequence[Port], bounds: Mapping[str, int]) -> Port | None:

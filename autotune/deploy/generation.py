@@ -21,6 +21,7 @@ from autotune.deploy.decoder import (
     CACHE,
     CROSS,
     Decoder,
+    HeadSizes,
     Pair,
     Port,
     decoder_of,
@@ -320,7 +321,7 @@ def generation(
             "the session's model is no decoder that autotune knows: it needs token ids, logits, "
             "and outputs that are fed back; name them with pairs={past: present} and tokens="
         )
-    complete = found.completed(shapes or {})
+    complete = found.completed(HeadSizes(), shapes or {})
     missing = [name for name in complete.others if name not in (others or {})]
     if missing:
         raise RequestError(

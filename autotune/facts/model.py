@@ -6,13 +6,15 @@ bytes and reads numbers.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from autotune.deploy.decoder import HeadSizes
 from autotune.deploy.files import digest_files, open_file
 from autotune.deploy.kinds import MODEL, mistaken
 from autotune.deploy.session import SessionConfig
 from autotune.errors import FormatError, ModelError, shown
+from autotune.facts.decoder_files import head_sizes
 from autotune.facts.model_facts import NO_MODEL, ModelFacts
 from autotune.facts.runtime import without_places
 from autotune.process.child import Child, ChildFailure, memory_limit
@@ -28,11 +30,13 @@ class Model(ModelFacts):
 
     Attributes:
         sha256: Digest of the bytes of all its files.
+        head_sizes: What the files of exporters beside it say of its caches.
     """
 
     path: Path
     sha256: str
     size_bytes: int
+    head_sizes: HeadSizes = field(default_factory=HeadSizes)
 
     @property
     def data_files(self) -> tuple[Path, ...]:
@@ -84,12 +88,17 @@ def describe(path: Path, pairs: Mapping[str, str] | None = None) -> Model:
         except ChildFailure as failure:
             raise ModelError(_refusal(path, failure)) from None
     _check_names(path, facts)
+    heads = HeadSizes()
+    if facts.decoder is not None:
+        heads = head_sizes(path.parent)
+        facts = replace(facts, decoder=facts.decoder.completed(heads, {}))
     files = [path, *(path.parent / name for name in facts.data_names)]
     return Model(
         **vars(facts),
         path=path,
         sha256=digest_files(files),
         size_bytes=sum(file.stat().st_size for file in files),
+        head_sizes=heads,
     )
 
 

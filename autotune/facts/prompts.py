@@ -172,12 +172,13 @@ def _complete(model: Model, shapes: Mapping[str, Sequence[int]]) -> Decoder:
             )
         if problem := inputs[own].misfit(shape):
             raise RequestError(f"--shape {own}={','.join(map(str, shape))}: {problem}")
-    complete = decoder.completed(shapes)
+    complete = decoder.completed(model.head_sizes, shapes)
     unknown = complete.open_shape
     if unknown is not None:
         raise RequestError(
-            f"{name} leaves sizes of '{unknown.past}' open ({_words(unknown.shape)}); give them "
-            f"with --shape {unknown.past}=1,3,1,64"
+            f"{name} leaves sizes of '{unknown.past}' open ({_words(unknown.shape)}), and neither "
+            "genai_config.json nor config.json beside it has sizes that can be; give them with "
+            f"--shape {unknown.past}=1,3,1,64"
         )
     return complete
 
