@@ -54,7 +54,7 @@ def test_a_dry_run_as_json(place: Path) -> None:
 
 def test_a_limit_of_time_bounds_the_estimate(place: Path) -> None:
     options = StudyOptions.of(place / "m.onnx", trials=100_000_000, timeout_s=10.0)
-    assert plan_of(options).estimate_s == 20.0
+    assert plan_of(options).estimate_s == 10.0
 
 
 def test_a_dry_run_does_not_wait_for_the_cores(place: Path) -> None:

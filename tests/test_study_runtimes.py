@@ -241,7 +241,7 @@ def test_a_build_that_is_not_there_is_named_without_a_claim(
 @pytest.mark.parametrize(
     "asked", [{"runtimes": [OTHER]}, {"providers": ["cpu"]}, {"fix": {EXECUTION_PROVIDER: "cpu"}}]
 )
-def test_who_has_chosen_is_told_nothing(
+def test_a_study_whose_providers_are_given_names_no_build(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], asked: dict[str, Any]
 ) -> None:
     assert _last_line(monkeypatch, options, there=True, **asked) == ""

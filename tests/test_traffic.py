@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import small_models
 from command_line import run
 
+from autotune.applications import traffic
+from autotune.applications.recording import Fed, Shape
 from autotune.applications.traffic import write_traffic
 from autotune.errors import RequestError
 from autotune.facts.model import Model, describe
@@ -71,3 +74,16 @@ def test_what_a_running_study_reads_stays(model: Model, tmp_path: Path) -> None:
         done = run(tmp_path, "study", str(model.path), *options)
     assert "another autotune is at work" in done.stderr
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "traffic").iterdir()} == before
+
+
+def test_calls_that_are_fed_outputs_are_no_traffic(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = Shape(inputs=(), fed={"input_ids": Fed(session=0, place=0)}, calls=3)
+    session = SimpleNamespace(
+        name="m", opened=SimpleNamespace(sha256=model.sha256), shapes={"": shape}
+    )
+    recording = SimpleNamespace(sessions=[session])
+    monkeypatch.setattr(traffic, "Recording", SimpleNamespace(read=lambda _: recording))
+    with pytest.raises(RequestError, match="type autotune study"):
+        write_traffic(model, tmp_path, tmp_path / "traffic")

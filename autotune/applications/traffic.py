@@ -58,6 +58,11 @@ def _recorded(model: Model, source: Path) -> Sequence[Shape]:
         raise RequestError(
             f"--traffic: {source} has no call of {model.path.name}; its models are {names}"
         )
+    if any(shape.fed for shape in shapes):  # most of its calls were not kept as inputs
+        raise RequestError(
+            f"--traffic: {source} feeds outputs of calls to {model.path.name}, so its samples are "
+            f"no calls of their own; type autotune study {source}"
+        )
     return shapes
 
 

@@ -49,22 +49,20 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
         "a graph of TensorFlow",
         "export its SavedModel: python -m tf2onnx.convert --saved-model DIR --output {onnx}",
     ),
-    ".h5": ("a model of Keras", "export it in Python: model.export('{onnx}', format='onnx')"),
-    ".keras": ("a model of Keras", "export it in Python: model.export('{onnx}', format='onnx')"),
-    ".pkl": (
-        "a pickle",
-        "export a model of scikit-learn in Python: skl2onnx.to_onnx(model, x[:1])",
-    ),
-    ".joblib": (
-        "a pickle",
-        "export a model of scikit-learn in Python: skl2onnx.to_onnx(model, x[:1])",
-    ),
+    ".h5": _KERAS,
+    ".keras": _KERAS,
+    ".pkl": _PICKLE,
+    ".joblib": _PICKLE,
     ".ort": _BUILT,
     ".engine": _BUILT,
     ".plan": _BUILT,
     ".xml": _BUILT,
 }
 
+_HUGGING_FACE = (
+    "a model of Hugging Face",
+    "export it: optimum-cli export onnx --model {path} OUT",
+)
 # What a folder is, by a file in it.
 _FOLDERS: Mapping[str, tuple[str, str]] = {
     "recording.json": (RECORDING, "`autotune study {path}` tunes it"),
@@ -76,14 +74,8 @@ _FOLDERS: Mapping[str, tuple[str, str]] = {
         "a SavedModel of TensorFlow",
         "export it: python -m tf2onnx.convert --saved-model {path} --output {onnx}",
     ),
-    "model.safetensors": (
-        "a model of Hugging Face",
-        "export it: optimum-cli export onnx --model {path} OUT",
-    ),
-    "pytorch_model.bin": (
-        "a model of Hugging Face",
-        "export it: optimum-cli export onnx --model {path} OUT",
-    ),
+    "model.safetensors": _HUGGING_FACE,
+    "pytorch_model.bin": _HUGGING_FACE,
 }
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from autotune.deploy.files import is_folder
-from autotune.deploy.kinds import STUDY, mistaken
+from autotune.deploy.kinds import STUDY, is_folder_of, mistaken
 from autotune.errors import StudyError
 from autotune.process.scratch import carries_mark, remove_marked
 from autotune.results.writing import CACHE
@@ -36,12 +36,10 @@ def clean(folder: Path) -> int:
 
 def _problem(folder: Path) -> str:
     """Returns why a folder without a cache is not that of a study; empty if it is."""
-    if is_folder(folder / _STUDIES):
+    if is_folder(folder / _STUDIES) or is_folder_of(STUDY, folder):
         return ""
-    known = mistaken(folder, STUDY)
-    if known or any((folder / name).is_file() for name in ("study.db", "front.json")):
-        return known
-    return f"{folder} holds no study; name the folder that `autotune study` wrote"
+    none = f"{folder} holds no study; name the folder that `autotune study` wrote"
+    return mistaken(folder, STUDY) or none
 
 
 def _size_bytes(folder: Path) -> int:

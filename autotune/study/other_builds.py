@@ -1,5 +1,6 @@
 """What a build of ONNX Runtime would bring that a study does not search: probed, or named."""
 
+import contextlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,20 +58,23 @@ class OtherBuilds:
         """How much of the time of ``--timeout`` is the probe's."""
         return min(_LONGEST_S, _SHARE * (self.options.timeout_s or 0.0)) if self._added else 0.0
 
-    def sentence(self, result: StudyResult, deadline_s: float, *, probes: bool) -> str:
-        """Returns what another build brings, or which there is; empty where there is none.
+    def say(self, result: StudyResult, deadline_s: float, *, probes: bool) -> None:
+        """Reports what another build brings, or which there is; nothing where there is none.
 
         Args:
             deadline_s: When the study is to end, by the clock.
             probes: Whether to measure. The study of an application does not, and is not told to
                 search another build, which it cannot.
         """
+        sentence = ""
         if probes and self._added:
-            try:
-                return self._probe(result, deadline_s)
-            except (AutotuneError, KeyboardInterrupt):  # the study's result is written
-                return ""
-        return "" if self._added or not self._missing else self._named(probes=probes)
+            # the study's result is written, whatever happens to the probe
+            with contextlib.suppress(AutotuneError, KeyboardInterrupt):
+                sentence = self._probe(result, deadline_s)
+        elif self._missing and not self._added:
+            sentence = self._named(probes=probes)
+        if sentence:
+            self.search.report(Progress(stage=STAGE, note=sentence))
 
     @cached_property
     def _added(self) -> tuple[str, ...]:
@@ -90,12 +94,17 @@ class OtherBuilds:
         )
 
     def _brings(self, words: Collection[str]) -> bool:
-        """Returns whether one of these execution providers is not in the study, which may."""
+        """Returns whether the study would search one of these providers, and has not got it."""
         own = {state.word for state in self.states if state.state == READY}
-        options, whole = self.options, find_space(self.options.space)
-        is_free = EXECUTION_PROVIDER in {p.name for p in whole.parameters}
-        is_free = is_free and not (options.runtimes or options.providers)
-        return is_free and EXECUTION_PROVIDER not in options.fix and bool(set(words) - own)
+        return self._is_free and bool(set(words) - own)
+
+    @cached_property
+    def _is_free(self) -> bool:
+        """Whether the user left the execution provider to the study."""
+        options = self.options
+        if options.runtimes or options.providers or EXECUTION_PROVIDER in options.fix:
+            return False
+        return EXECUTION_PROVIDER in {p.name for p in find_space(options.space).parameters}
 
     def _named(self, *, probes: bool) -> str:
         features = ", ".join(suiting_features(self.machine.features))

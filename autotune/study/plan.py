@@ -1,5 +1,6 @@
 """What a study would do, before it does it: its space, its inputs, its first trials, its time."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class StudyPlan:
         default_ms: Latency of the default; None where it was not measured, because another autotune
             measures on the cores.
         trial_s: How long a trial of it takes; None in the same way.
-        timeout_s: The longest time of the search; None without a limit.
+        timeout_s: The longest time of the study; None without a limit.
     """
 
     ctx: Context
@@ -41,9 +42,10 @@ class StudyPlan:
     @property
     def estimate_s(self) -> float | None:
         """About the time of search and final comparison; None where it is unknown."""
-        search = (self.trial_s and self.trials * self.trial_s, self.timeout_s)
-        known = [seconds for seconds in search if seconds is not None]
-        return min(known) + final_s(min(known)) if known else None
+        if self.trial_s is None:
+            return self.timeout_s
+        search_s = self.trials * self.trial_s
+        return min(search_s + final_s(search_s), self.timeout_s or math.inf)
 
 
 def plan_of(options: StudyOptions, seams: Seams | None = None) -> StudyPlan:

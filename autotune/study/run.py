@@ -105,11 +105,10 @@ def _with_other_builds(
     finish: Finish, seams: Seams, began_s: float, *, compare: bool
 ) -> StudyResult:
     """Returns the result of a study, and says what a build would bring that it does not search."""
-    search = finish.search
     others = seams.other_builds(
         finish.ctx,
         finish.options,
-        search,
+        finish.search,
         seams.runtimes,
         seams.hardware(),
         seams.providers(),
@@ -117,8 +116,7 @@ def _with_other_builds(
     result = _run(
         replace(finish, deadline_s=finish.deadline_s - others.reserved_s), began_s, compare=compare
     )
-    if sentence := others.sentence(result, finish.deadline_s, probes=compare):
-        search.report(Progress(stage="other builds", note=sentence))
+    others.say(result, finish.deadline_s, probes=compare)
     return result
 
 
