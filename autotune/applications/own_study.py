@@ -22,12 +22,10 @@ from autotune.results.writing import CACHE, write
 from autotune.space.configuration import Configuration
 from autotune.space.parameters import PARAMETERS
 from autotune.space.session import FIXED_DIMENSIONS, session_config
+from autotune.study.cleaning import STUDIES
 from autotune.study.options import StudyOptions
 from autotune.study.progress import OnProgress, Progress
 from autotune.study.run import run_study
-
-STUDIES = "studies"
-"""Folder of the models' own studies, in that of the tuned application."""
 
 _SAMPLES = 32
 # Long calls are sampled: all samples take about this long together.

@@ -9,7 +9,8 @@ from autotune.process.scratch import carries_mark, remove_marked
 from autotune.results.writing import CACHE
 from autotune.storage.locks import exclusive_use
 
-_STUDIES = "studies"
+STUDIES = "studies"
+"""Folder of the models' own studies, in that of a tuned application."""
 
 
 def clean(folder: Path) -> int:
@@ -21,7 +22,7 @@ def clean(folder: Path) -> int:
     Raises:
         StudyError: the folder holds no study, or one that is at work now.
     """
-    places = [folder, *sorted(folder.glob(f"{_STUDIES}/*"))]
+    places = [folder, *sorted(folder.glob(f"{STUDIES}/*"))]
     caches = [place / CACHE for place in places if carries_mark(place / CACHE)]
     if not caches and (problem := _problem(folder)):
         raise StudyError(problem)
@@ -36,7 +37,7 @@ def clean(folder: Path) -> int:
 
 def _problem(folder: Path) -> str:
     """Returns why a folder without a cache is not that of a study; empty if it is."""
-    if is_folder(folder / _STUDIES) or is_folder_of(STUDY, folder):
+    if is_folder(folder / STUDIES) or is_folder_of(STUDY, folder):
         return ""
     none = f"{folder} holds no study; name the folder that `autotune study` wrote"
     return mistaken(folder, STUDY) or none
