@@ -346,20 +346,39 @@ def test_a_change_of_another_objective_stays() -> None:
         assert (name in _configuration(smallest)) is stays
 
 
+class _Duplicates(Planted):
+    """A model whose graph is the same with a scale for each channel and without."""
+
+    def canonical(self, configuration: Configuration) -> Configuration:
+        values = configuration.to_json()
+        values.pop("per_channel", None)
+        return Configuration.of(values)
+
+
 def test_a_change_that_opens_the_same_session_needs_no_measurement() -> None:
     """The files without it come to the same graph, so it is needless."""
-
-    class Duplicates(Planted):
-        def canonical(self, configuration: Configuration) -> Configuration:
-            values = configuration.to_json()
-            values.pop("per_channel", None)
-            return Configuration.of(values)
-
-    smallest, simplification = _smallest(Duplicates(_GAINS), {**_INT8, "per_channel": True})
+    smallest, simplification = _smallest(_Duplicates(_GAINS), {**_INT8, "per_channel": True})
     assert _configuration(smallest) == _INT8
     (part,) = simplification.dropped
     assert (part.words, part.matters_for) == ("per channel", ())
     assert part.speedup == Interval(value=1.0, low=1.0, high=1.0)
+
+
+def test_noise_keeps_no_change_that_opens_the_same_session() -> None:
+    """What seems slower without it is the same; a change beside it that helps a little stays."""
+    name = "optimizer.NchwcTransformer"
+    winner = {**_INT8, "per_channel": True, name: "off"}
+
+    def noisy(configuration: Configuration, outcome: Measurement) -> Outcome:
+        is_reduced = "precision" in configuration.to_json() and configuration.to_json() != winner
+        slowdown = 1.015 if is_reduced else 1.0
+        return measurement(outcome.latency_ms * slowdown, outcome.peak_memory_mib)
+
+    leave_one_out = _leave_one_out(_Duplicates(_GAINS, change=noisy), winner)
+    smallest, simplification = leave_one_out.smallest()
+    assert _configuration(smallest) == {**_INT8, name: "off"}
+    assert [part.words for part in simplification.dropped] == ["per channel"]
+    assert smallest.numbers == leave_one_out.winner.numbers
 
 
 _LONG: dict[str, Value] = {

@@ -315,7 +315,7 @@ class LeaveOneOut:
 
         Changes that the space does not offer to revert are left out.
         """
-        space, canonical = self.setting.space, self.measurer.canonical
+        space = self.setting.space
         changes = [
             change
             for change in changes_of(self._configuration, space)
@@ -326,7 +326,7 @@ class LeaveOneOut:
         for change in changes:
             if change.without == BASELINE:
                 parts.append(self._whole(self.winner))
-            elif canonical(change.without) == canonical(change.of):
+            elif self._is_same(change.without):
                 parts.append(self._part(change, _same(self.winner.numbers), self.winner.numbers))
             else:
                 unknown.append(change)
@@ -442,13 +442,12 @@ class LeaveOneOut:
         Where rounds do not show that it can lose all of them, half of them are tried, those that
         seem to help least, if there is time.
         """
-        space = self.setting.space
         needless = sorted((part for part in parts if not part.matters_for), key=_benefit)
+        changing_nothing = [part for part in needless if self._is_same(self._without([part]))]
+        has_others = len(changing_nothing) < len(needless)
         is_first = True
         while needless and (is_first or self.budget.pays_for() >= _PROOF):
-            reduced = revert(
-                self._configuration, [name for part in needless for name in part.changes], space
-            )
+            reduced = self._without(needless)
             if reduced == BASELINE:  # the winner beat the default, so they matter together
                 needless = needless[:-1]
                 continue
@@ -456,20 +455,35 @@ class LeaveOneOut:
             if finalist is not None:
                 return finalist
             is_first, needless = False, needless[: len(needless) // 2]
-        return None
+        return (
+            self._proven(self._without(changing_nothing))
+            if changing_nothing and has_others
+            else None
+        )
+
+    def _without(self, parts: Sequence[Part]) -> Configuration:
+        names = [name for part in parts for name in part.changes]
+        return revert(self._configuration, names, self.setting.space)
+
+    def _is_same(self, reduced: Configuration) -> bool:
+        """Returns whether ONNX Runtime opens the same session without some changes."""
+        canonical = self.measurer.canonical
+        return canonical(reduced) == canonical(self._configuration)
 
     def _proven(self, reduced: Configuration) -> Finalist | None:
         """Returns the reduced config with its numbers; None where a loss is not ruled out."""
         entrants = {_WINNER: self._configuration, _DEFAULT: BASELINE, _REDUCED: reduced}
         # what the final comparison has proven of the winner is to hold for what takes its place
         is_proven = is_not_slower(self.winner.numbers.speedup)
+        # no measurement can show a loss of the same session, but noise can hide that there is none
+        is_same = self._is_same(reduced)
 
         def beside(scores: Mapping[int, Numbers]) -> list[Numbers]:
             own = [scores[_REDUCED]]
             return [*own, rounds.beside(_REDUCED, _DEFAULT)] if is_proven else own
 
         def is_settled(_: int, scores: Mapping[int, Numbers], __: Sequence[Objective]) -> bool:
-            return _REDUCED not in scores or _is_known(beside(scores))
+            return is_same or _REDUCED not in scores or _is_known(beside(scores))
 
         rounds = self._rounds(entrants, replace(_TOGETHER, is_settled=is_settled))
         scores = rounds.play()
@@ -477,17 +491,22 @@ class LeaveOneOut:
             return None
         numbers = {trial.configuration: trial.number for trial in self.trials}
         finalist = Finalist(
-            numbers=on_scale(rounds.beside(_REDUCED, _DEFAULT), self.baseline.numbers),
+            numbers=self.winner.numbers
+            if is_same
+            else on_scale(rounds.beside(_REDUCED, _DEFAULT), self.baseline.numbers),
             trial=Trial(
                 number=numbers.get(reduced, self.winner.trial.number),
                 configuration=reduced,
                 outcome=rounds.measurements(_REDUCED)[-1],
             ),
         )
-        is_as_good = all(is_not_slower(score.speedup) for score in beside(scores)) and not any(
-            is_surely_worse(scores[_REDUCED], objective, scores[_WINNER])
-            for objective in self._objectives
-            if objective.name not in SPEEDS
+        is_as_good = is_same or (
+            all(is_not_slower(score.speedup) for score in beside(scores))
+            and not any(
+                is_surely_worse(scores[_REDUCED], objective, scores[_WINNER])
+                for objective in self._objectives
+                if objective.name not in SPEEDS
+            )
         )
         setting = self.setting
         field = [self.baseline, finalist]
