@@ -1,4 +1,4 @@
-"""The examples in docs/ and the commands in them exist."""
+"""The examples in docs/, the commands of the pages, and what their links lead to exist."""
 
 import re
 import shlex
@@ -14,6 +14,8 @@ from autotune.cli.app import app
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "docs" / "examples"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = ("docs", "search_spaces", "benchmarks", "tests")
+MARKDOWN = [*ROOT.glob("*.md"), *(page for name in FOLDERS for page in (ROOT / name).rglob("*.md"))]
 
 
 def _assert_command(arguments: list[str]) -> None:
@@ -38,6 +40,26 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
     assert len(commands) > 10 or page.name != "deploying.md"
     for arguments in commands:
         _assert_command(arguments)
+
+
+def _anchors(page: Path) -> set[str]:
+    """Returns what a link to a page may name: its headings as GitHub writes them, and its marks."""
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+    headings = [heading.lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    marks = re.findall(r'<a (?:id|name)="([^"]+)">', text)
+    return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in headings} | {*marks}
+
+
+def test_the_links_of_all_pages_lead_somewhere() -> None:
+    wrong = []
+    for page in MARKDOWN:
+        links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+        for link in [link for link in links if "://" not in link]:
+            name, _, anchor = link.partition("#")
+            target = page.parent / name if name else page
+            if not target.exists() or (anchor and anchor not in _anchors(target)):
+                wrong.append(f"{page.relative_to(ROOT)}: {link}")
+    assert wrong == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, EXAMPLES / "gate.yml"], ids=lambda page: page.name)

@@ -1,6 +1,12 @@
 """All rules in the order in which they are applied.
 
 What a rule puts together, the later ones take as one node.
+
+No rule takes SiLU, which ONNX Runtime's QuickGeluFusion takes; Mish and GroupNormalization, which
+have no kernel on the CPU; Softplus and the L2 norm, whose kernels were slower than the parts;
+convolutions of 1 x 1 over one pixel, which gained nothing as Gemm; attention, which the pre-pass
+``ort_transformers`` fuses; nor pairs that undo each other, repeated nodes and a Pad before a
+convolution, which ONNX Runtime's own optimisation takes when it opens the model.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,7 +2,9 @@
 
 Opset 23's Attention takes grouped queries too. It is not written: it refuses masks that broadcast
 along words, takes a row whose mask is the lowest float for one that is hidden and answers zeros,
-needs the opset raised, and was slower than these products (docs/algebra.md has the figures).
+needs the opset raised, and took 0.47 to 0.57 of the time of the parts where these products took
+0.23 to 0.52. GroupQueryAttention hides later words whatever the mask says, and MultiHeadAttention
+with repeated keys took twice the time of the parts.
 """
 
 from typing import NamedTuple
