@@ -1,5 +1,6 @@
 """What a study is asked for, and what it is asked to prefer where it runs on devices."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from autotune.errors import RequestError
 from autotune.measure.device_memory import DeviceMemory
 from autotune.search.objective import DEFAULT, DEVICE_MEMORY
 from autotune.space.space import Parameter, Space
-from autotune.study.options import StudyOptions
+from autotune.study.options import CommonOptions, StudyOptions
 from autotune.study.searched_space import objectives_of
 
 _CUDA = space(Parameter(name="execution_provider", values=("cuda",), default="cpu"))
@@ -88,3 +89,9 @@ def test_values_that_no_study_can_work_with_are_refused(
 def test_a_value_of_a_wrong_type_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(RequestError, match=f"^{name} "):
         StudyOptions.of("model.onnx", **{name: value})
+
+
+def test_every_option_is_described() -> None:
+    """`help(StudyOptions)` is the reference of the options."""
+    described = f"{CommonOptions.__doc__}{StudyOptions.__doc__}"
+    assert [item.name for item in fields(StudyOptions) if f" {item.name}: " not in described] == []

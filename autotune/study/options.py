@@ -91,14 +91,17 @@ class CommonOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions(CommonOptions):
-    """The options of a study of one model; see :class:`CommonOptions` too.
+    """The options of a study of one model, beside those of :class:`CommonOptions`.
 
     Attributes:
+        model: The .onnx file, which is never written to.
         fix: Parameters that have one value in all configurations but the default.
         data: Samples: an .npz file or a folder of them; generated if None.
+        shapes: Shapes of generated inputs, by the names of the inputs.
+        values: Numbers that fill generated inputs, by the names of the inputs.
         generate: Prompts of a decoder, a file with a JSON object in each line; generated if None.
-        prompt_tokens: Lengths of generated prompts; 64 if empty.
-        new_tokens: How many tokens follow each prompt; 64 if None.
+        prompt_tokens: Lengths of generated prompts; 64, at most half of the context, if empty.
+        new_tokens: How many tokens follow each prompt; 64, at most half of the context, if None.
         pairs: Outputs of a decoder that are inputs of the next step, by the names of the inputs;
             found in the graph if empty.
         runtimes: Other builds and versions of ONNX Runtime that are searched beside the user's own,
@@ -111,9 +114,11 @@ class StudyOptions(CommonOptions):
         max_latency_ms: Longest run; where ``throughput_per_s`` is an objective, the longest 99th
             percentile of the latency under load.
         objectives: What the search optimises, by name: ``latency_ms``, ``peak_memory_mib``,
-            ``cpu_s`` (CPU seconds of a run), ``load_ms`` (creating the session) and ``p99_ms``,
-            which are minimised, and ``throughput_per_s``, which is maximised. With several clients
-            or batch sizes the default is ``throughput_per_s`` and ``peak_memory_mib``.
+            ``held_memory_mib``, ``cpu_s`` (CPU seconds of a run), ``load_ms`` (creating the
+            session), ``p99_ms``, ``ttft_ms`` and ``peak_device_memory_mib``, which are minimised,
+            and ``throughput_per_s`` and ``tokens_per_s``, which are maximised. With several clients
+            or batch sizes the default is ``throughput_per_s`` and ``peak_memory_mib``, of a decoder
+            ``tokens_per_s`` and ``peak_memory_mib``.
         storage: URL of the storage that keeps the trials, such as ``postgresql://user@host/name``,
             which many machines of one kind may share. None means the variable
             ``AUTOTUNE_STORAGE``, or a SQLite file in the folder if that is not set.
