@@ -383,6 +383,13 @@ def test_what_is_settled_rests() -> None:
     assert first.numbers.rounds == 2 < second.numbers.rounds == base.numbers.rounds
 
 
+@pytest.mark.parametrize(("speedup", "settled"), [(4.0, True), (1.1, False), (0.5, False)])
+def test_a_large_gain_rests_with_a_wider_interval(speedup: float, settled: bool) -> None:
+    """Three per cent of a speed-up decide nothing where three quarters of the time are saved."""
+    finalist = _finalist(1, speedup, reach=0.03 * speedup).numbers
+    assert is_settled(1, {1: finalist}, _BOTH) is settled
+
+
 def test_what_may_be_better_in_another_objective_stays() -> None:
     wide = Interval(value=1.3, low=1.0, high=1.6)
     fast, slow = _finalist(1, 1.5).numbers, replace(_finalist(2, 1.2).numbers, rounds=2)

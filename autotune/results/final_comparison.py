@@ -51,7 +51,9 @@ _MOST_ROUNDS_FOR_PROOF = 12
 _MOST_IN_NOISE = 4
 # A machine that was not quiet so often when a measurement was taken again is a busy one.
 _MOST_IN_VAIN = 3
+# A speed-up is known once its interval is as narrow as this, or as this share of the time it saves.
 _HALF_WIDTH = 0.01
+_SHARE_OF_GAIN = 0.05
 
 Entrants = Mapping[int, Callable[[Effort], Outcome]]
 """What takes part, the default first: by number, a function that measures it once."""
@@ -115,13 +117,16 @@ more rounds of this entrant change nothing?"""
 def is_settled(number: int, scores: Mapping[int, Numbers], objectives: Sequence[Objective]) -> bool:
     """Returns whether more rounds would change nothing.
 
-    Either the entrant's speed-up is known to 1 %, and so are its other gains as far as they matter,
-    and one that saves something else alone is shown to be no slower, or slower; or another one
-    dominates it: that one is surely better in an objective, and the entrant may be better in none.
+    Either the entrant's speed-up is known to 1 %, or to a twentieth of the time that it saves, and
+    so are its other gains as far as they matter, and one that saves something else alone is shown
+    to be no slower, or slower; or another one dominates it: that one is surely better in an
+    objective, and the entrant may be better in none.
     """
     entrant = scores[number]
-    reach = (entrant.speedup.high - entrant.speedup.low) / 2
-    is_precise = reach <= _HALF_WIDTH * entrant.speedup.value
+    speedup = entrant.speedup
+    reach = (speedup.high - speedup.low) / 2
+    enough = max(_HALF_WIDTH, _SHARE_OF_GAIN * (1 - 1 / speedup.value))
+    is_precise = reach <= enough * speedup.value
     is_precise = is_precise and not _needs_proof(entrant, objectives)
     if entrant.rounds >= ENOUGH_ROUNDS and is_precise and are_known(entrant, objectives):
         return True
