@@ -18,7 +18,12 @@ comparison, on the same measurer, selects one. What is shown:
 
 The truth of a table is the median of three measurements and more near its front and of one
 elsewhere (`benchmarks/dev/record.py`); no model smooths it. With --json "hv_worst_third" has the
-mean of the worst third of the tables, at each look. The tables of `synthesise.py` are simulated.
+mean of the worst third of the tables, at each look.
+
+A replayed measurement is the truth times a factor that is drawn from repeated measurements (short
+ones for a trial, longer ones for a final comparison). The tables leave out the arena, without which
+the peak depends on malloc's whole history, and parallel execution, whose times on two cores differ
+a hundredfold between processes.
 """
 
 import argparse
