@@ -339,6 +339,19 @@ def test_massive_channels_hide_no_others() -> None:
     assert fidelity.worst_part == "y[:, :, 2:96]: the same everywhere"
 
 
+@pytest.mark.parametrize("shape", [(1, 14, 8, 8), (1, 8, 8, 14), (1, 14, 5, 7), (1, 2, 8, 8, 7)])
+def test_channels_of_a_head_are_parts_wherever_they_lie(shape: tuple[int, ...]) -> None:
+    """Boxes and scores of each anchor out of one convolution, in more channels than columns."""
+    axis = next(i for i, size in enumerate(shape) if size in (7, 14))
+    scale = np.where(np.arange(shape[axis]) % 7 < 4, 100.0, 0.3)
+    scale = scale.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    right = _DRAWN.standard_normal((8, *shape)) * scale
+    lost = np.where(scale > 1, right, 0)
+    assert compare([{"y": a} for a in right], [{"y": a} for a in lost]).error >= 1
+    noisy = right * (1 + 0.002 * _DRAWN.standard_normal(right.shape))
+    assert compare([{"y": a} for a in right], [{"y": a} for a in noisy]).error < 0.01
+
+
 def test_positions_of_a_picture_are_no_columns() -> None:
     """Where there is nothing in most of a picture, what is there decides."""
     picture = np.zeros((8, 1, 1, 40, 40)) + 1e-3 * _DRAWN.standard_normal((8, 1, 1, 40, 40))

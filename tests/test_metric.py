@@ -33,6 +33,14 @@ def wrong(outputs, references, inputs):
 def nan(outputs, references, inputs):
     return float("nan")
 
+def writing(outputs, references, inputs):
+    references[0]["y"] /= 2
+    return 1.0
+
+def emptying(outputs, references, inputs):
+    outputs.clear()
+    return 1.0
+
 number = 5
 """
 
@@ -68,6 +76,14 @@ def test_a_wrong_name_is_told(name: str, message: str) -> None:
 def test_a_function_that_fails_is_told(name: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):
         metric.load_metric(f"my_judge:{name}")([], [], [])
+
+
+def test_a_function_cannot_change_the_right_answers() -> None:
+    right: list[Outputs] = [{"y": np.ones(2)}]
+    with pytest.raises(RequestError, match="read-only"):
+        metric.load_metric("my_judge:writing")(right, right, [])
+    assert metric.load_metric("my_judge:emptying")(right, right, []) == 1
+    assert right[0]["y"].tolist() == [1, 1]
 
 
 def test_a_fall_of_the_metric_is_a_limit() -> None:
@@ -124,6 +140,23 @@ def test_the_value_of_known_answers(
     name: str, outputs: list[object], labels: list[object] | None, value: float
 ) -> None:
     assert _rate(name, outputs, labels) == pytest.approx(value)
+
+
+def test_the_length_of_a_sequence_is_no_answer() -> None:
+    """It is the same for all answers, and every configuration would have the best value."""
+    right, wrong = (
+        [{"z.length": np.asarray(2), "z[0]": np.array(row), "z[1]": np.array(row)}]
+        for row in ([1.0, 0.0], [0.0, 1.0])
+    )
+    assert METRICS["cosine"](wrong, right, [{}]) == 0
+    with pytest.raises(RequestError, match="no output with numbers"):
+        METRICS["cosine"]([{"z.length": np.asarray(0)}], [{"z.length": np.asarray(0)}], [{}])
+
+
+def test_there_is_no_cosine_of_texts() -> None:
+    texts = [{"label": np.array(["1", "2"])}]
+    with pytest.raises(RequestError, match="holds <U1"):
+        METRICS["cosine"](texts, texts, [{}])
 
 
 @pytest.mark.parametrize(

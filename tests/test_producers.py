@@ -61,6 +61,21 @@ def test_elements_have_the_number_of_their_producer(tmp_path: Path, beside: bool
     assert numbers["y"][0, :, -1].tolist() == [0, 0, 0, 0]
 
 
+def test_a_function_that_joins_is_looked_into(tmp_path: Path) -> None:
+    """As exporters write a module of the network."""
+    call = helper.make_node("Head", ["boxes", "scores"], ["y"], domain="my")
+    path = _save(tmp_path / "m.onnx", [call])
+    model = onnx.load(path)
+    join = helper.make_node("Concat", ["b", "s"], ["both"], axis=2)
+    opsets = [helper.make_opsetid("", 18)]
+    model.functions.append(helper.make_function("my", "Head", ["b", "s"], ["both"], [join], opsets))
+    model.opset_import.append(helper.make_opsetid("my", 1))
+    onnx.save(model, path)
+    producers, (numbers,) = numbers_of_elements(path, [{"x": _X}])
+    assert [p.tensor for p in producers["y"]] == ["boxes", "scores"]
+    assert numbers["y"][0, 0].tolist() == [1, 1, 2, 2]
+
+
 def test_outputs_of_one_producer_have_no_numbers(tmp_path: Path) -> None:
     """And a node that gives several outputs is moved once."""
     nodes = [_JOIN, helper.make_node("Split", ["both"], ["y", "z"], axis=2, num_outputs=2)]

@@ -8,6 +8,7 @@ sizes of the reference's own numbers.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -201,15 +202,27 @@ def columns(arrays: Sequence[Array]) -> list[int]:
 def _channels(arrays: Sequence[Array]) -> list[int]:
     """Returns the axes whose places may differ in scale: not those of a picture.
 
-    Where a picture is dark in all samples there is no other unit. Its channels come first, or last
-    where that axis is the shorter one.
+    Where a picture is dark in all samples there is no other unit.
     """
     axes, shape = columns(arrays), arrays[0].shape
     values = sum(array.size for array in arrays)
     axes = [axis for axis in axes if values >= _FEWEST_IN_COLUMN * shape[axis]]
+    return [axis for axis in axes if axis not in _picture_axes(shape)]
+
+
+def _picture_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the axes of height and width: neighbours of the most equal sizes, the last of such.
+
+    An array of three axes or fewer has none.
+    """
     if len(shape) < 4:
-        return axes
-    return [axis for axis in axes if axis == (1 if shape[1] <= shape[-1] else len(shape) - 1)]
+        return ()
+    ratios = {
+        (first, first + 1): max(a, b) / max(1, min(a, b))
+        for first, (a, b) in enumerate(pairwise(shape))
+        if first
+    }
+    return min(reversed(ratios), key=ratios.__getitem__)
 
 
 def _by_scale(part: OutputPart, arrays: Sequence[Array], depth: int) -> Iterator[OutputPart]:

@@ -100,8 +100,8 @@ _NOTHING_COMPARED = (
     "nothing can be compared in the output '{}', which is empty or has no finite number in all "
     "samples, so that only an unchanged graph is known to be right"
 )
-# Names of arrays that say how an output is built.
-_FORMS = (".length", ".keys")
+FORMS = (".length", ".keys")
+"""Ends of the names of arrays that say how an output is built."""
 
 
 class Judge(Protocol):
@@ -577,7 +577,7 @@ def coverage_of(references: Sequence[Outputs], repeat_error: float) -> Coverage:
         constant_outputs=tuple(
             name
             for name in _names(references)
-            if not name.endswith(_FORMS) and _is_constant(_arrays_of(references, name))
+            if not name.endswith(FORMS) and _is_constant(_arrays_of(references, name))
         ),
         repeat_error=repeat_error,
         uncompared_outputs=uncompared(references),
@@ -590,7 +590,7 @@ def uncompared(references: Sequence[Outputs]) -> tuple[str, ...]:
     for name in _names(references):
         has_numbers = any(_finite(array).any() for array in _arrays_of(references, name))
         own = output_of(name)
-        compared[own] = compared.get(own, False) or (has_numbers and not name.endswith(_FORMS))
+        compared[own] = compared.get(own, False) or (has_numbers and not name.endswith(FORMS))
     return tuple(name for name, is_compared in compared.items() if not is_compared)
 
 

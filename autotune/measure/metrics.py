@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autotune.errors import RequestError
 from autotune.facts.feeds import Feed
 from autotune.facts.workload import LABELS
-from autotune.measure.answers import Metric, Outputs
+from autotune.measure.answers import FORMS, Metric, Outputs
 
 Array = NDArray[np.generic]
 
@@ -45,9 +45,10 @@ def cosine(
     del inputs
     similarities = []
     for output, reference in zip(outputs, references, strict=True):
-        a, b = (
-            np.asarray(_first("cosine", one), np.float64).ravel() for one in (output, reference)
-        )
+        both = [_first("cosine", one) for one in (output, reference)]
+        if any(array.dtype.kind not in "fiub" for array in both):
+            raise RequestError(f"--metric cosine: the first output holds {both[1].dtype}")
+        a, b = (np.asarray(array, np.float64).ravel() for array in both)
         if a.size != b.size:
             raise RequestError("--metric cosine: an embedding has another size")
         counted = np.isfinite(b)
@@ -99,9 +100,10 @@ def _pairs(
 
 
 def _first(name: str, output: Outputs) -> Array:
-    first = next(iter(output.values()), None)
+    """Returns the first array of answers; how long a sequence is, and a map's keys, are none."""
+    first = next((array for key, array in output.items() if not key.endswith(FORMS)), None)
     if first is None:
-        raise RequestError(f"--metric {name}: the model has no output")
+        raise RequestError(f"--metric {name}: the model has no output with numbers")
     return first
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 from numpy.typing import NDArray
 from onnx import TensorProto, external_data_helper, helper
 
@@ -172,6 +173,8 @@ def numbers_of_elements(
     are none at all where they cannot be computed, and where the model is large.
     """
     model = onnx.load(path, load_external_data=False)
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
     producers = producers_of(model)
     several = {name: own for name, own in producers.items() if len(own) > 1}
     if not several or model_bytes(path, model) > _LARGEST_BYTES:

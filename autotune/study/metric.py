@@ -22,7 +22,7 @@ def load_metric(name: str) -> Metric:
     The module may lie in the working directory.
 
     An error in the function, and a result that is no finite number, become a
-    :class:`RequestError`.
+    :class:`RequestError`. The function gets arrays that it cannot write to.
 
     Raises:
         RequestError: there is no such module or function.
@@ -37,7 +37,7 @@ def load_metric(name: str) -> Metric:
         outputs: Sequence[Outputs], references: Sequence[Outputs], inputs: Sequence[Feed]
     ) -> float:
         try:
-            value = float(function(outputs, references, inputs))
+            value = float(function(_locked(outputs), _locked(references), _locked(inputs)))
         except Exception as error:
             raise RequestError(
                 f"--metric {name} failed: {type(error).__name__}: {error}"
@@ -47,6 +47,14 @@ def load_metric(name: str) -> Metric:
         return value
 
     return judge
+
+
+def _locked(samples: Sequence[Feed]) -> list[Feed]:
+    """Returns samples that the function cannot change: other answers are compared with them too."""
+    copies = [{name: array.view() for name, array in sample.items()} for sample in samples]
+    for view in (view for copy in copies for view in copy.values()):
+        view.flags.writeable = False
+    return list(copies)
 
 
 def source_digest(name: str) -> str:
