@@ -534,8 +534,31 @@ def test_all_logits_are_needed_to_rate_text(tmp_path: Path) -> None:
     judge = _text_set(model, workload_of_prompts(model, new_tokens=2), tmp_path).judge
     assert isinstance(judge, TextJudge)
     pruned = _kept(tmp_path / "pruned.onnx", is_input=False)
-    with pytest.raises(CannotMeasureError, match="does not give the logits of all tokens"):
+    with pytest.raises(CannotMeasureError, match=r"logits of all tokens.*--shape input_ids=1,1"):
         _text_set(pruned, workload_of_prompts(pruned, new_tokens=2), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "shape", [[1, decoder_models.VOCABULARY], [1, 1, decoder_models.VOCABULARY]]
+)
+def test_single_runs_are_measured_where_no_text_can_be_rated(
+    shape: list[int], tmp_path: Path
+) -> None:
+    """The shape of the logits says that they are those of a prompt's last token."""
+    path = decoder_models.write("recurrent", tmp_path / "last.onnx")
+    model = onnx.load(path)
+    logits = next(value for value in model.graph.output if value.name == "logits")
+    logits.name = "last"
+    logits.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, shape))
+    for name, array in (("size", np.array(shape)), ("row", np.array([-1]))):
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    model.graph.node.append(helper.make_node("Gather", ["logits", "row"], ["one"], axis=1))
+    model.graph.node.append(helper.make_node("Reshape", ["one", "size"], ["last"]))
+    onnx.save(model, path)
+    last = describe(path)
+    assert last.decoder is not None
+    assert last.decoder.generates
+    assert workload_for(last, None, {}).plan is None
 
 
 def test_the_cache_is_checked_on_the_longest_text(tmp_path: Path) -> None:

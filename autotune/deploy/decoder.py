@@ -79,6 +79,8 @@ class Decoder:
         others: Other inputs, which are the same in all steps, such as an encoder's output.
         vocabulary: How many tokens there are; None where the model does not say.
         context: The most tokens; None where nothing tells.
+        rates_prompts: Whether the logits may be those of all tokens of a prompt, by their shape;
+            else they are those of its last token.
     """
 
     pairs: tuple[Pair, ...]
@@ -91,6 +93,7 @@ class Decoder:
     vocabulary: Whole | None = None
     context: Whole | None = None
     token_dtype: Text = "int64"
+    rates_prompts: bool = True
 
     @property
     def generates(self) -> bool:
@@ -255,6 +258,7 @@ def decoder_of(
         vocabulary=width if isinstance(width, int) else None,
         context=(bounds or {}).get(positions.name) if positions else None,
         token_dtype=tokens.dtype if tokens else "int64",
+        rates_prompts=tokens is None or logits is None or _has_rows(tokens, logits),
     )
 
 
@@ -358,6 +362,12 @@ def _logits(outputs: Sequence[Port]) -> Port | None:
             if port.name == name:
                 return port
     return floats[0] if len(floats) == 1 else None
+
+
+def _has_rows(tokens: Port, logits: Port) -> bool:
+    """Returns whether logits may have a row for each token."""
+    has_axis = len(logits.shape) > len(tokens.shape)
+    return has_axis and (logits.shape[-2] != 1 or tokens.shape[-1] == 1)
 
 
 def _named(ports: Sequence[Port], fitting: Callable[[Port], bool]) -> Port | None:

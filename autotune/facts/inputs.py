@@ -65,8 +65,9 @@ def workload_for(
 
     Generated ones have sizes and values with which the model was seen to run.
 
-    A decoder generates tokens, unless there are samples of single steps, or shapes of them. Beside
-    what says how it generates, `data` has the inputs that are the same in all its steps.
+    A decoder generates tokens, unless there are samples of single steps, or shapes of them, or its
+    logits are those of a prompt's last token alone, so that text cannot be rated. Beside what says
+    how it generates, `data` has the inputs that are the same in all its steps.
 
     Args:
         values: Values of generated inputs by name.
@@ -78,7 +79,12 @@ def workload_for(
     """
     generation.check()
     decoder = model.decoder
-    generates = decoder is not None and decoder.generates and decoder.tokens not in shapes
+    generates = (
+        decoder is not None
+        and decoder.generates
+        and decoder.tokens not in shapes
+        and decoder.rates_prompts
+    )
     constants: Feed = {}
     if generation.is_asked and data is not None:
         if decoder is None or not decoder.others:

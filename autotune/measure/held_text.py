@@ -154,9 +154,11 @@ def text_set(child: Child, model: Model, workload: Workload, folder: Path) -> di
             "cannot be compared"
         )
     if sum(len(each["nll"]) for each in references) < sum(len(w[TOKENS]) - 1 for w in windows):
+        tokens = model.decoder.tokens if model.decoder else "TOKENS"
         raise CannotMeasureError(
             f"{model.path.name} does not give the logits of all tokens of a prompt, so text cannot "
-            "be rated; export it with all of them (GenAI's builder without prune_lm_head)"
+            "be rated; export it with all of them (GenAI's builder without prune_lm_head), or "
+            f"measure single steps with --shape {tokens}=1,1"
         )
     if (difference := cache_difference(references)) > _CACHE_NLL:
         raise CannotMeasureError(
