@@ -65,12 +65,12 @@ def play(
 def chained(schedule: Schedule) -> dict[str, list[int]]:
     """Returns the calls of sessions that are fed what was returned, by their names."""
     fed = {schedule.sessions[call.session].name for call in schedule.calls if call.fed}
-    found: dict[str, list[int]] = {name: [] for name in fed}
+    calls: dict[str, list[int]] = {name: [] for name in fed}
     for number, call in enumerate(schedule.calls):
         name = schedule.sessions[call.session].name
-        if call.kind == "run" and name in found:
-            found[name].append(number)
-    return found
+        if call.kind == "run" and name in calls:
+            calls[name].append(number)
+    return calls
 
 
 def samples_of_chains(

@@ -378,11 +378,11 @@ class _Lines:
         a decoder, and begins with the sessions that these arrays come from. Elsewhere the copies of
         a few calls stand for all of them, as a recurrent state does.
         """
-        chained, found = set[int](), self.varying
-        while found:
-            chained |= found
-            own = (self.fed[number] for number, owner in self.owners.items() if owner in found)
-            found = {item.session for fed in own for item in fed.values()} - chained
+        chained, varying = set[int](), self.varying
+        while varying:
+            chained |= varying
+            own = (self.fed[number] for number, owner in self.owners.items() if owner in varying)
+            varying = {item.session for fed in own for item in fed.values()} - chained
         for number, owner in self.owners.items():
             if owner in chained:
                 self.shapes[number][1].fed = self.fed[number]
@@ -432,8 +432,8 @@ class _Reader:
     def recording(self) -> Recording:
         files = sorted(self._folder.glob("process-*.jsonl"))
         files.sort(key=lambda file: file.lstat().st_size, reverse=True)  # small ones did least
-        found = map(self._process, files[:_MOST_PROCESSES])
-        processes = [process for process in found if process is not None]
+        readable = map(self._process, files[:_MOST_PROCESSES])
+        processes = [process for process in readable if process is not None]
         for session in self._sessions.values():  # a shape of calls that failed has none
             session.shapes = {key: own for key, own in session.shapes.items() if own.calls}
         return Recording(

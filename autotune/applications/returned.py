@@ -33,9 +33,9 @@ class Returned(threading.local):
 
     def places(self, session: int, feed: Mapping[str, Any]) -> dict[str, FedBy]:
         """Returns where inputs are in the latest calls of sessions in this thread, by name."""
-        found: dict[str, FedBy] = {}
+        places: dict[str, FedBy] = {}
         if not self._notes:
-            return found
+            return places
         for name, value in feed.items():
             note = self._notes.get(id(value))
             if note is None or note[0]() is not value:  # another one has its address now
@@ -46,8 +46,8 @@ class Returned(threading.local):
             if digest is not None and digest != zlib.crc32(value.tobytes()):
                 self._changed.add((session, name))
                 continue
-            found[name] = place
-        return found
+            places[name] = place
+        return places
 
     def note(
         self,

@@ -320,8 +320,8 @@ def _rated_entrants(
             for trial in search.trials
             if not answers.is_refused(search.arrangement(trial.choices))
         ]
-        found = _entrants(replace(search, trials=right), measurer, state)
-        entrants = [item for item in found if not answers.is_refused(item.arrangement)][:most]
+        candidates = _entrants(replace(search, trials=right), measurer, state)
+        entrants = [item for item in candidates if not answers.is_refused(item.arrangement)][:most]
         problems = {item.label: answers.problem(item.arrangement) for item in entrants}
         if not any(problems.values()):
             return entrants

@@ -111,18 +111,18 @@ def check(path: Path) -> Check:
 
 def _calls(config: TunedConfig) -> list[str]:
     """Returns what an application must know of how it calls the session."""
-    found = []
+    sentences = []
     if fixed := config.session.free_dimensions:
         sizes = ", ".join(f"{name} = {size}" for name, size in fixed.items())
-        found.append(f"It takes {sizes} only: ONNX Runtime refuses inputs of other sizes.")
+        sentences.append(f"It takes {sizes} only: ONNX Runtime refuses inputs of other sizes.")
     if config.session.is_parallel:
-        found.append(
+        sentences.append(
             "It runs operators in parallel: a process that forks (gunicorn --preload) must load it "
             "after the fork, or the run raises an error."
         )
     if config.session.options.get("intra_op_num_threads") == 1:
-        found.append(
+        sentences.append(
             "It has one thread: run_async works in a session of autotune.load, and not in one that "
             "is made with autotune.session_options."
         )
-    return found
+    return sentences

@@ -176,16 +176,16 @@ def pairs_by_name(inputs: Sequence[Port], outputs: Sequence[Port]) -> dict[str, 
     for output in outputs:
         stems.setdefault(_PRESENT.sub("", output.name).strip("._"), output.name)
     by_name = {output.name: output for output in outputs}
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for tensor in inputs:
         stem = _PAST.sub("", tensor.name).strip("._")
         hidden = [f"{tensor.name}{end}" for end in _NEXT]
         is_past = stem != tensor.name and stem in stems
         names = [stems[stem]] if is_past else [name for name in hidden if name in by_name]
         fitting = [name for name in names if fits(tensor, by_name[name])]
-        if fitting and fitting[0] not in found.values():
-            found[tensor.name] = fitting[0]
-    return found
+        if fitting and fitting[0] not in pairs.values():
+            pairs[tensor.name] = fitting[0]
+    return pairs
 
 
 def fits(past: Port, present: Port) -> bool:

@@ -315,13 +315,13 @@ def generation(
             near = did_you_mean(name, names)
             raise RequestError(f"{option}: the model has no input or output '{name}'.{near}")
     known = pairs or pairs_by_name(inputs, outputs)
-    found = decoder_of(inputs, outputs, known, tokens_name=tokens)
-    if found is None or not found.generates:
+    decoder = decoder_of(inputs, outputs, known, tokens_name=tokens)
+    if decoder is None or not decoder.generates:
         raise RequestError(
             "the session's model is no decoder that autotune knows: it needs token ids, logits, "
             "and outputs that are fed back; name them with pairs={past: present} and tokens="
         )
-    complete = found.completed(HeadSizes(), shapes or {})
+    complete = decoder.completed(HeadSizes(), shapes or {})
     missing = [name for name in complete.others if name not in (others or {})]
     if missing:
         raise RequestError(

@@ -31,20 +31,20 @@ def open_default(path: Path) -> tuple[Any, tuple[str, ...]]:
 
 def culprits(names: Sequence[str], works: Callable[[Sequence[str]], bool]) -> tuple[str, ...]:
     """Returns few names without which something works, given that it does without all of them."""
-    found: list[str] = []
+    needed: list[str] = []
     left = list(names)
-    while not works(found):
+    while not works(needed):
         # the shortest beginning of the list whose last name is needed
         low, high = 0, len(left)
         while high - low > 1:
             middle = (low + high) // 2
-            if works([*found, *left[:middle]]):
+            if works([*needed, *left[:middle]]):
                 high = middle
             else:
                 low = middle
-        found.append(left[high - 1])
+        needed.append(left[high - 1])
         left = left[: high - 1]
-    return tuple(sorted(found))
+    return tuple(sorted(needed))
 
 
 def _opens(path: Path, off: Sequence[str]) -> bool:

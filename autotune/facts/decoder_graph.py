@@ -85,13 +85,13 @@ def decoder_in(
         axis = reach.carried.get(present, {}).get(past)
         if axis is not None:
             axes[past] = axis % ranks[past]
-    found = decoder_of(inputs, outputs, pairs, axes=axes, bounds=bounds)
-    if found is None or found.tokens is None:
-        return found
+    decoder = decoder_of(inputs, outputs, pairs, axes=axes, bounds=bounds)
+    if decoder is None or decoder.tokens is None:
+        return decoder
     crosses = [
         past
         for past, present in pairs.items()
-        if found.tokens not in reach.computed.get(present, {found.tokens})
+        if decoder.tokens not in reach.computed.get(present, {decoder.tokens})
     ]
     return decoder_of(inputs, outputs, pairs, axes=axes, crosses=crosses, bounds=bounds)
 

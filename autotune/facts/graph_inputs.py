@@ -97,14 +97,14 @@ def _with_facts(
 
 def _constants(graph: onnx.GraphProto) -> dict[str, Any]:
     """Returns the small constants that are in the file, by name."""
-    found = {}
+    arrays = {}
     for inner in all_graphs(graph):
         for item in inner.initializer:
             if not external_data_helper.uses_external_data(item) and (
                 math.prod(item.dims) <= LARGEST_VALUE
             ):
-                found[item.name] = numpy_helper.to_array(item)
-    return found
+                arrays[item.name] = numpy_helper.to_array(item)
+    return arrays
 
 
 @dataclass

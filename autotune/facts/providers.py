@@ -113,12 +113,12 @@ def _package(provider: Provider) -> str:
     version.
     """
     imported = runtime().version
-    found = []
+    packages = []
     for name in provider.packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found.append((name, metadata.version(name)))
-    found.sort(key=lambda item: item[1] != imported)
-    return " ".join(found[0]) if found else "a build of onnxruntime"
+            packages.append((name, metadata.version(name)))
+    packages.sort(key=lambda item: item[1] != imported)
+    return " ".join(packages[0]) if packages else "a build of onnxruntime"
 
 
 def choose_providers(
@@ -202,16 +202,16 @@ def searched_runtimes(
     Raises:
         RequestError: one is unknown, was not added, is broken or cannot open the model.
     """
-    found = []
+    searched = []
     for environment in chosen(texts, note) if texts else ():
         try:
-            found.append(_searched(environment.release, model))
+            searched.append(_searched(environment.release, model))
         except RequestError as error:
             if list(texts) != [ALL]:
                 raise
             if note is not None:
                 note(str(error))
-    return tuple(found)
+    return tuple(searched)
 
 
 def _searched(release: Release, model: Model) -> SearchedRuntime:

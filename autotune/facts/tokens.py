@@ -47,7 +47,7 @@ def encode(tokenizer: Path, texts: Sequence[str]) -> tuple[tuple[int, ...], ...]
             "--generate with text needs the package tokenizers: pip install tokenizers; or write "
             "token ids"
         )
-    found: list[tuple[int, ...]] = []
+    tokens: list[tuple[int, ...]] = []
     end_s = time.monotonic() + _TIME_LIMIT_S
     with Child(_CHILD, memory_limit()) as child:
         for some in _parts(texts):
@@ -58,8 +58,8 @@ def encode(tokenizer: Path, texts: Sequence[str]) -> tuple[tuple[int, ...], ...]
                 raise DataError(_refusal(tokenizer, failure)) from None
             if len(reply.ids) != len(some):
                 raise DataError(f"--generate: {tokenizer} gave tokens for {len(reply.ids)} texts")
-            found += reply.ids
-    return tuple(found)
+            tokens += reply.ids
+    return tuple(tokens)
 
 
 def _parts(texts: Sequence[str]) -> Iterator[list[str]]:

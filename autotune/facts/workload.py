@@ -202,11 +202,11 @@ def read_constants(model: Model, names: Sequence[str], source: Path) -> Feed:
             f"same in all steps: {', '.join(names)}"
         )
 
-    def check(found: Sequence[str]) -> None:
-        if sorted(found) != sorted(names):
+    def check(held_names: Sequence[str]) -> None:
+        if sorted(held_names) != sorted(names):
             raise DataError(
                 f"{source}: beside --generate it has the inputs that are the same in all steps, "
-                f"{', '.join(names)}; it holds {', '.join(map(shown, found)) or 'nothing'}"
+                f"{', '.join(names)}; it holds {', '.join(map(shown, held_names)) or 'nothing'}"
             )
 
     arrays = read_arrays(source, check)

@@ -153,5 +153,5 @@ def _executed(optimised: onnx.ModelProto, trace: Path) -> list[Executed]:
 
 
 def _source(node: onnx.NodeProto) -> int | None:
-    found = _MARKED.search(" ".join([*node.output, node.name]))
-    return int(found[1]) if found else None
+    match = _MARKED.search(" ".join([*node.output, node.name]))
+    return int(match[1]) if match else None

@@ -56,8 +56,8 @@ def firing_optimizers(model: Model) -> tuple[str, ...]:
     try:
         with Child(_CHILD, memory_limit()) as child:
             request = {"do": "firing", "path": str(model.path.absolute())}
-            found = child.request(request, _TIME_LIMIT_S, Optimizers).names
+            changing = child.request(request, _TIME_LIMIT_S, Optimizers).names
     except ChildFailure:
         return ()
     # a reply is a stranger's: a name of another optimisation would be a parameter of no meaning
-    return tuple(sorted(TRANSFORMERS.union(RULES).intersection(found)))
+    return tuple(sorted(TRANSFORMERS.union(RULES).intersection(changing)))

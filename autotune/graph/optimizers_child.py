@@ -25,13 +25,13 @@ _CHANGED = re.compile(r"GraphTransformer (\w+) modified: 1")
 def firing(message: Message) -> Optimizers:
     """Returns the optimisations that change the model in the file ``path``, or its algebra."""
     source = Path(message["path"])
-    found = _firing(source, set())
+    changing = _firing(source, set())
     model = onnx.load(source)
     if simplify(model):
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
             save(model, Path(folder) / "model.onnx")
-            found |= _firing(Path(folder) / "model.onnx", found)
-    return Optimizers(names=tuple(sorted(found)))
+            changing |= _firing(Path(folder) / "model.onnx", changing)
+    return Optimizers(names=tuple(sorted(changing)))
 
 
 def _firing(path: Path, known: set[str]) -> set[str]:

@@ -130,7 +130,7 @@ def compare_companions(
     """
     alone, *others = cases
     right, own = (each.outputs(alone.feeds) for each in (exact, session))
-    found = []
+    companions = []
     for case in others:
         try:
             same = by_sample(exact.outputs(case.feeds, case.batch), case.batch, right)
@@ -141,7 +141,7 @@ def compare_companions(
         if not math.isfinite(error) or not math.isfinite(difference):
             raise OutputMismatchError("an output is too far off for a finite error")
         depends = compare(right, same).error > SAME_ANSWERS
-        found.append(
+        companions.append(
             Companions(
                 batch=case.batch,
                 padding=case.padding,
@@ -149,4 +149,4 @@ def compare_companions(
                 difference=None if depends else difference,
             )
         )
-    return found
+    return companions

@@ -39,8 +39,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def part_of(name: str) -> str | None:
     """Returns the file whose temporary file has this name; None where it is no such file."""
-    found = _PART.fullmatch(name)
-    return found and found[1]
+    match = _PART.fullmatch(name)
+    return match and match[1]
 
 
 def write_json(data: Mapping[str, Any], path: Path) -> None:

@@ -89,13 +89,13 @@ def nearest(result: StudyResult) -> list[str]:
     leanest = min(exact, key=lambda m: (_is_slower(m), m.evidence.peak_memory_mib), default=None)
     speed = "throughput" if result.clients > 1 else "latency"
     default = result.baseline
-    found = [f"Nearest in {speed}: {_beside(fastest, default)}."] if fastest is not leanest else []
+    hints = [f"Nearest in {speed}: {_beside(fastest, default)}."] if fastest is not leanest else []
     if leanest is not None:
-        found.append(f"Less memory with the same answers: {_beside(leanest, default)}.")
+        hints.append(f"Less memory with the same answers: {_beside(leanest, default)}.")
         if leanest in result.members:
             command = f"autotune pick {result.folder} --trial {leanest.trial}"
-            found.append(f"To use it: {command}")
-    return found
+            hints.append(f"To use it: {command}")
+    return hints
 
 
 def memory_change(member: Member) -> float:

@@ -12,27 +12,29 @@ def view_check(check: Check, config: str) -> View:
     data = {**asdict(check), "valid": check.valid, "outcome": check.outcome}
     if not check.valid:
         return View(blocks=[Line(check.problem, "bad"), Line(check.outcome)], data=data)
-    found = [
+    blocks = [
         Line(f"{config} is a valid config of the format {check.format}.", "good"),
         Line(
             f"Its model files have the sizes and digests that it names: {', '.join(check.files)}."
         ),
     ]
     if check.steps:
-        found.append(Line(f"Its model differs from the untouched one by {', '.join(check.steps)}."))
+        blocks.append(
+            Line(f"Its model differs from the untouched one by {', '.join(check.steps)}.")
+        )
     if check.tuned_for:
-        found.append(Line(f"It was {check.tuned_for}."))
+        blocks.append(Line(f"It was {check.tuned_for}."))
     if check.refusal:
         words = f"It would give wrong answers on this processor: {check.refusal}."
-        found.append(Line(words, "bad"))
+        blocks.append(Line(words, "bad"))
     if check.lacking:
-        found.append(Line(f"This machine lacks {', '.join(check.lacking)}.", "bad"))
+        blocks.append(Line(f"This machine lacks {', '.join(check.lacking)}.", "bad"))
     if check.differences:
-        found.append(Line(f"It was tuned elsewhere: {'; '.join(check.differences)}."))
+        blocks.append(Line(f"It was tuned elsewhere: {'; '.join(check.differences)}."))
     if check.adapted:
-        found.append(Line(f"Here {check.adapted}."))
-    found += lines(*check.calls)
-    return View(blocks=[*found, Line(check.outcome)], data=data)
+        blocks.append(Line(f"Here {check.adapted}."))
+    blocks += lines(*check.calls)
+    return View(blocks=[*blocks, Line(check.outcome)], data=data)
 
 
 def view_export(exported: Exported) -> View:

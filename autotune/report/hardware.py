@@ -37,7 +37,7 @@ def view_hardware(
     }
     if check is not None:
         facts["noise floor"] = _noise(check)
-    found = [Line(f"Warning: {problem}.", "warning") for problem in problems]
+    warnings = [Line(f"Warning: {problem}.", "warning") for problem in problems]
     return View(
         blocks=[
             Table(
@@ -47,7 +47,7 @@ def view_hardware(
             Line("Execution providers", "title"),
             _providers(providers),
             BLANK,
-            *(found or [Line("Nothing was found that disturbs measurements.")]),
+            *(warnings or [Line("Nothing was found that disturbs measurements.")]),
         ],
         data={
             **asdict(machine),

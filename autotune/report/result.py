@@ -291,13 +291,13 @@ def _description(result: StudyResult, member: Member) -> str:
 
 def drawbacks(result: StudyResult, member: Member) -> list[str]:
     """Returns what is wrong with a member, a phrase each."""
-    found = []
+    phrases = []
     if not member.admitted:
         is_unknown = result.limits.get("max_p99_ms") and member.evidence.p99_ms is None
-        found.append("its 99th percentile is unknown" if is_unknown else "breaks the limits")
+        phrases.append("its 99th percentile is unknown" if is_unknown else "breaks the limits")
     if not member.evidence.steady:
-        found.append("its latency never settled")
-    return found
+        phrases.append("its latency never settled")
+    return phrases
 
 
 def _remarks(result: StudyResult) -> Iterator[Line]:
@@ -438,10 +438,10 @@ def _about_search(result: StudyResult) -> Iterator[Line]:
 
 def _by_value(result: StudyResult) -> dict[tuple[str, Value], dict[str, Effect]]:
     """Returns the effects of each value by objective, the strongest value first."""
-    found: dict[tuple[str, Value], dict[str, Effect]] = {}
+    by_value: dict[tuple[str, Value], dict[str, Effect]] = {}
     for effect in result.effects:
-        found.setdefault((effect.parameter, effect.value), {})[effect.objective] = effect
-    return found
+        by_value.setdefault((effect.parameter, effect.value), {})[effect.objective] = effect
+    return by_value
 
 
 def _is_clear(effects: Mapping[str, Effect]) -> bool:

@@ -99,28 +99,28 @@ def own_release() -> Release | None:
     Raises:
         RequestError: there are two flavours, of which one has overwritten files of the other.
     """
-    found = []
+    releases = []
     for name in DISTRIBUTIONS:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found.append(Release(name, metadata.version(name)))
-    if len(found) > 1:
-        names = " and ".join(release.name for release in found)
+            releases.append(Release(name, metadata.version(name)))
+    if len(releases) > 1:
+        names = " and ".join(release.name for release in releases)
         raise RequestError(
             f"{names} are installed in one environment, and each has overwritten files of the "
-            f"other; type pip uninstall -y {' '.join(r.name for r in found)}, then install one"
+            f"other; type pip uninstall -y {' '.join(r.name for r in releases)}, then install one"
         )
-    return found[0] if found else None
+    return releases[0] if releases else None
 
 
 def added() -> list[RuntimeEnvironment]:
     """Returns the runtimes that were added and are whole, by name and version."""
     if not root().is_dir():
         return []
-    found = []
+    environments = []
     for folder in root().iterdir():
         with contextlib.suppress(FormatError):
-            found.append(_read(folder))
-    return sorted(found, key=lambda each: (each.name, each.release.numbers))
+            environments.append(_read(folder))
+    return sorted(environments, key=lambda each: (each.name, each.release.numbers))
 
 
 def find(releases: Sequence[Release]) -> list[RuntimeEnvironment]:
@@ -137,8 +137,8 @@ def find(releases: Sequence[Release]) -> list[RuntimeEnvironment]:
             raise _broken(damaged[0])
         names = ",".join(map(str, missing))
         raise RequestError(f"{names} is not there; type autotune runtimes add {names}")
-    found = [[each for each in everything if _fits(each, r)][-1] for r in releases]
-    for each in found:
+    environments = [[each for each in everything if _fits(each, r)][-1] for r in releases]
+    for each in environments:
         if not _is_whole(_place(each.release), each):
             raise _broken(each.release)
         if lacking := _lacking(each.release, _place(each.release)):
@@ -146,7 +146,7 @@ def find(releases: Sequence[Release]) -> list[RuntimeEnvironment]:
                 f"{each.release} needs {', '.join(lacking)}, which its folder lacks; type "
                 f"autotune runtimes add {each.release}"
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(environments))
 
 
 def is_there(text: str) -> bool:

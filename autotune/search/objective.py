@@ -211,10 +211,10 @@ def find(names: Sequence[str]) -> tuple[Objective, ...]:
         if name not in known:
             near = did_you_mean(name, known)
             raise RequestError(f"--objective: '{name}' is none of {', '.join(by_word)}.{near}")
-    found = tuple(known[name] for name in names)
-    if not found or len({objective.name for objective in found}) < len(found):
+    chosen = tuple(known[name] for name in names)
+    if not chosen or len({objective.name for objective in chosen}) < len(chosen):
         raise RequestError("--objective: name each of the objectives once")
-    return found
+    return chosen
 
 
 def preference(name: str) -> str:

@@ -190,10 +190,10 @@ def _with_optimizers(
     others = tuple(parameter for parameter in parameters if parameter is not whole)
     named = {parameter.name for parameter in others}
     names = (EVERY_OPTIMIZER.replace("*", name) for name in firing(model))
-    found = tuple(replace(whole, name=name) for name in names if name not in named)
-    if not found:
+    added = tuple(replace(whole, name=name) for name in names if name not in named)
+    if not added:
         left_out[EVERY_OPTIMIZER] = "none of ONNX Runtime's fusions changes this model"
-    return (*others, *found)
+    return (*others, *added)
 
 
 def batching_of(space: Space, model: Model, workload: Workload) -> Batching | None:

@@ -116,9 +116,9 @@ def objectives_of(options: StudyOptions, space: Space) -> tuple[Sequence[str], s
             f"--objective {objective.THROUGHPUT} needs several clients or batch sizes: add "
             "--clients N or --batch 1,2,4. With one client it is the inverse of latency_ms"
         )
-    found = objective.find(names)
-    prefer = prefer or found[0].word
-    objective.check_preference(prefer, found)
+    objectives = objective.find(names)
+    prefer = prefer or objectives[0].word
+    objective.check_preference(prefer, objectives)
     return names, prefer
 
 

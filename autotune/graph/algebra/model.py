@@ -178,9 +178,9 @@ def _named(
     taken, because tools that fix a size may leave an old one there.
     """
     for item in graph.value_info:
-        found = facts.get(item.name)
+        inferred = facts.get(item.name)
         given = item.type.tensor_type.shape.dim
-        if found is None or found.sizes is None or len(found.sizes) != len(given):
+        if inferred is None or inferred.sizes is None or len(inferred.sizes) != len(given):
             continue
         sizes = tuple(
             dim.dim_param
@@ -188,9 +188,9 @@ def _named(
             and _WORDS.findall(dim.dim_param)
             and open_sizes.issuperset(_WORDS.findall(dim.dim_param))
             else size
-            for size, dim in zip(found.sizes, given, strict=True)
+            for size, dim in zip(inferred.sizes, given, strict=True)
         )
-        facts[item.name] = found._replace(sizes=sizes)
+        facts[item.name] = inferred._replace(sizes=sizes)
     return facts
 
 

@@ -51,14 +51,14 @@ def normalisation(scope: Scope, node: onnx.NodeProto) -> bool:
         if inner is None:
             return False
         bias, root = scope.floats(node.input[places[0]]), inner
-    found = _normalised(scope, root)
-    if found is None or not scope.is_float32(found.base):
+    normalised = _normalised(scope, root)
+    if normalised is None or not scope.is_float32(normalised.base):
         return False
-    shape = scope.shape(found.base)
-    if not shape or list(found.axes) != [len(shape) - 1]:
+    shape = scope.shape(normalised.base)
+    if not shape or list(normalised.axes) != [len(shape) - 1]:
         return False
-    write = _write_layer_norm if found.is_centred else _write_rms_norm
-    return write(scope, node, found, bias)
+    write = _write_layer_norm if normalised.is_centred else _write_rms_norm
+    return write(scope, node, normalised, bias)
 
 
 def _normalised(scope: Scope, node: onnx.NodeProto) -> _Normalised | None:
@@ -147,14 +147,16 @@ def _vector(values: Array | None, size: int, default: float) -> Array | None:
 
 
 def _vectors(
-    scope: Scope, node: onnx.NodeProto, found: _Normalised, bias: Array | None
+    scope: Scope, node: onnx.NodeProto, normalised: _Normalised, bias: Array | None
 ) -> list[str] | None:
     """Returns the names of gain and bias as vectors along the last axis, or None."""
-    shape = scope.shape(found.base)
+    shape = scope.shape(normalised.base)
     size = shape[-1] if shape else None
-    if size is None or any(a is not None and a.ndim > len(shape or ()) for a in (found.gain, bias)):
+    if size is None or any(
+        a is not None and a.ndim > len(shape or ()) for a in (normalised.gain, bias)
+    ):
         return None
-    gains, shifts = _vector(found.gain, size, 1.0), _vector(bias, size, 0.0)
+    gains, shifts = _vector(normalised.gain, size, 1.0), _vector(bias, size, 0.0)
     if gains is None or shifts is None:
         return None
     return [
@@ -164,23 +166,23 @@ def _vectors(
 
 
 def _write_layer_norm(
-    scope: Scope, node: onnx.NodeProto, found: _Normalised, bias: Array | None
+    scope: Scope, node: onnx.NodeProto, normalised: _Normalised, bias: Array | None
 ) -> bool:
-    base, output = found.base, node.output[0]
+    base, output = normalised.base, node.output[0]
     if scope.opset < 17 and _settle(scope, node, base, _LAYER_NORM):
         return False
-    vectors = _vectors(scope, node, found, bias)
+    vectors = _vectors(scope, node, normalised, bias)
     if vectors is None:
         return False
     if scope.opset >= 17:
         inputs = [base, *vectors]
         operator = "LayerNormalization"
-        made = scope.make(operator, inputs, output, axis=-1, epsilon=found.epsilon)
+        made = scope.make(operator, inputs, output, axis=-1, epsilon=normalised.epsilon)
         scope.replace(node, made)
         return True
     mean = scope.make("ReduceMean", [base], axes=[-1], keepdims=1)
     centred = scope.make("Sub", [base, mean.output[0]])
-    nodes = _quotient(scope, centred.output[0], found.epsilon)
+    nodes = _quotient(scope, centred.output[0], normalised.epsilon)
     gained = scope.make("Mul", [nodes[-1].output[0], vectors[0]])
     last = scope.make("Add", [gained.output[0], vectors[1]], output)
     _write_settled(scope, node, [mean, centred, *nodes, gained, last])
@@ -188,21 +190,21 @@ def _write_layer_norm(
 
 
 def _write_rms_norm(
-    scope: Scope, node: onnx.NodeProto, found: _Normalised, bias: Array | None
+    scope: Scope, node: onnx.NodeProto, normalised: _Normalised, bias: Array | None
 ) -> bool:
-    if bias is not None or (scope.opset < 23 and _settle(scope, node, found.base, _RMS_NORM)):
+    if bias is not None or (scope.opset < 23 and _settle(scope, node, normalised.base, _RMS_NORM)):
         return False
-    vectors = _vectors(scope, node, found, None)
-    if vectors is None or found.gain is None:
+    vectors = _vectors(scope, node, normalised, None)
+    if vectors is None or normalised.gain is None:
         return False
     output = node.output[0]
     if scope.opset >= 23:
-        inputs = [found.base, vectors[0]]
+        inputs = [normalised.base, vectors[0]]
         operator = "RMSNormalization"
-        made = scope.make(operator, inputs, output, axis=-1, epsilon=found.epsilon)
+        made = scope.make(operator, inputs, output, axis=-1, epsilon=normalised.epsilon)
         scope.replace(node, made)
         return True
-    nodes = _quotient(scope, found.base, found.epsilon)
+    nodes = _quotient(scope, normalised.base, normalised.epsilon)
     last = scope.make("Mul", [nodes[-1].output[0], vectors[0]], output)
     _write_settled(scope, node, [*nodes, last])
     return True

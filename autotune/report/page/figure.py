@@ -150,7 +150,7 @@ class Figure:
 
 def steps(points: Sequence[tuple[float, float]]) -> list[Stroke]:
     """Returns the line through points that first runs across, then up or down."""
-    found = []
+    strokes = []
     for (x1, y1), (x2, y2) in pairwise(points):
-        found += [Stroke(x1, y1, x2, y1), Stroke(x2, y1, x2, y2)]
-    return found
+        strokes += [Stroke(x1, y1, x2, y1), Stroke(x2, y1, x2, y2)]
+    return strokes
