@@ -58,6 +58,13 @@ MASK = tensor("mask", "float32", "batch", "length")
         ),
         ([tensor("features", "float32", "n_samples", 9)], [(1, 9)]),
         ([tensor("state", "float32", 2, None, 128)], [(2, 1, 128)]),
+        ([tensor("ids", "float32", None, None, bound=9)], [(1, 128)]),
+        (
+            [tensor("pixel_values", "float32", "b", "num_frames", "num_channels", "h", "w")],
+            [(1, 16, 3, 224, 224)],
+        ),
+        ([tensor("x", "float32", "b", "num_images", 3, "h", "w")], [(1, 1, 3, 224, 224)]),
+        ([tensor("volume", "float32", "b", 1, "d", "h", "w")], [(1, 1, 16, 224, 224)]),
     ],
 )
 def test_open_dimensions_have_the_sizes_of_their_kind(
@@ -97,6 +104,8 @@ C = {"w": np.ones((8, 4, 16, 16), np.float32), "m": np.ones((48, 8), np.float32)
         ("y = MatMul (x, m)", "float[n,features] x", {"x": (1, 48)}),
         ("r = Relu (x) y = Gemm (r, m)", "float[n,features] x", {"x": (1, 48)}),
         ("y = Add (x, m)", "float[batch,s,d] x", {"x": (1, 48, 8)}),
+        ('y = Einsum <equation = "bsd, de -> bse"> (x, m)', "float[b,s,d] x", {"x": (1, 128, 48)}),
+        ('y = Einsum <equation = "...d,de"> (x, m)', "float[b,s,d] x", {"x": (1, 128, 48)}),
     ],
 )  # fmt: skip
 def test_weights_tell_the_sizes_of_inputs_that_reach_them(

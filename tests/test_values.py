@@ -41,6 +41,8 @@ IDS = tensor("ids", "int64", "b", "s")
         "m = Greater (row, f) w = Where (m, t, f) y = Gather (w, ids)",
         "c = Concat <axis = 1> (one, ids) y = Gather (t, c)",
         "y = com.microsoft.GatherBlockQuantized <gather_axis = 0> (q, ids, t)",
+        "i = ScatterElements <axis = 1> (ids, one, one) y = Gather (t, i)",
+        "i = Unsqueeze (ids, last) y = GatherND (t, i)",
         "y = If (c) <then_branch = a () => (float[] p) { p = Gather (t, ids) }, "  # noqa: ISC004
         "else_branch = b () => (float[] r) { r = Gather (t, ids) }>",
     ],
@@ -50,7 +52,7 @@ def test_ids_lie_below_the_rows_of_what_gathers_them(body: str) -> None:
     zero = np.zeros(1, np.int64)
     (ids,) = facts_of(
         body, IDS, x="int64[b,s] ids", t=T, q=Q, scale=1.0, z=zero, f=0.5,
-        row=np.ones((50, 1), np.float32), one=zero[None], c=np.array(True),
+        row=np.ones((50, 1), np.float32), one=zero[None], c=np.array(True), last=zero - 1,
     )  # fmt: skip
     assert ids.index_bound == 50
     seen = np.concatenate([feed["ids"] for feed in feeds_of(ids)], axis=None)
@@ -76,6 +78,34 @@ def test_edges_lie_below_the_number_of_nodes() -> None:
     for feed in feeds_of(nodes, found):
         assert feed["edge_index"].max() < feed["x"].shape[0] == 32
     assert len({feed["edge_index"].tobytes() for feed in feeds_of(nodes, found)}) == 8
+
+
+@pytest.mark.parametrize("edges", [("src", "E"), ("src", None)])
+def test_what_is_indexed_are_nodes_whatever_its_name(edges: tuple[str, str | None]) -> None:
+    """``N`` is no batch where another input picks from it."""
+    x, positions = tensor("x", "float32", "N", 4), tensor("p", "float32", None, 3)
+    *_, found = nodes = facts_of(
+        "h = Gather (x, src) g = Gather (p, src) y = Concat <axis = 1> (h, g)",
+        x, positions, tensor(edges[0], "int64", edges[1]),
+        x="float[N,4] x, float[m,3] p, int64[E] src",
+    )  # fmt: skip
+    assert found.index_of is not None
+    for feed in feeds_of(*nodes):
+        assert feed["x"].shape[0] == feed["p"].shape[0] == 32
+        assert feed["src"].shape == (64,)
+        assert 0 <= feed["src"].min() < feed["src"].max() < 32
+
+
+def test_a_recurrent_node_takes_all_steps() -> None:
+    inputs = tensor("x", "float32", "seq", "batch", 4), tensor("sl", "int32", "batch")
+    _, counted = found = facts_of(
+        "_, y, _ = LSTM <hidden_size = 2> (x, w, r, , sl)", *inputs,
+        x="float[seq,batch,4] x, int32[batch] sl", w=np.ones((1, 8, 4), np.float32),
+        r=np.ones((1, 8, 2), np.float32),
+    )  # fmt: skip
+    assert counted.length_of == Axis(input="x", number=0)
+    for feed in feeds_of(*found):
+        assert feed["sl"].tolist() == [feed["x"].shape[0]] == [128]
 
 
 PICTURE = tensor("image", "float32", 1, 3, 32, 32)
@@ -140,16 +170,21 @@ def test_lengths_rates_and_sizes_fit_the_other_inputs() -> None:
     feed = feeds_of(
         IDS,
         tensor("ids_lengths", "int64", "b"),
+        tensor("ilens", "int64", "b"),
+        tensor("num_tokens", "int64", "b"),
         tensor("sr", "int64"),
         tensor("image", "float32", 1, 3, "height", "width"),
         tensor("im_shape", "float32", 1, 2),
+        tensor("orig_im_size", "float32", 2),
         tensor("position_ids", "int64", "b", "s", bound=512),
         tensor("timestep", "int64", "b"),
         tensor("scales", "float32", 3),
     )[0]
     assert feed["ids_lengths"].tolist() == [128]
+    assert feed["num_tokens"].shape == (1,)
+    assert feed["num_tokens"] == feed["ilens"] == 224  # the longest open dimension of all
     assert feed["sr"].item() == 16_000
-    assert feed["im_shape"].tolist() == [[224, 224]]
+    assert feed["im_shape"].tolist() == [feed["orig_im_size"].tolist()] == [[224, 224]]
     assert feed["position_ids"].tolist() == [list(range(128))]
     assert 0 <= feed["timestep"].item() < 1000
     assert np.all((feed["scales"] >= 0.25) & (feed["scales"] <= 1))

@@ -4,6 +4,7 @@ They follow from ONNX's shape inference: an open dimension keeps a name of its o
 reaches, so a convolution that takes it for its channels says how many there are.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -127,6 +128,8 @@ def _demands(
     elif kind in _NORMALISATIONS:
         axis, scale = _NORMALISATIONS[kind]
         yield sizes(0, axis), sizes(scale, -1)
+    elif kind == "Einsum":
+        yield from _einsum(node, sizes)
     elif kind in ELEMENTWISE:
         yield from _elementwise(node, shapes)
     elif kind.startswith(_TREES_AND_MORE):
@@ -146,6 +149,24 @@ def _recurrent(
     for place in (5, 6):  # the states
         yield sizes(place, 2), attribute_of(node, "hidden_size", 0)
         yield sizes(place, 0), 2 if is_double else 1
+
+
+def _einsum(
+    node: onnx.NodeProto, sizes: Callable[[int, int], Dimension]
+) -> Iterator[tuple[Dimension, Dimension]]:
+    """Dimensions with one letter are equal."""
+    equation = attribute_of(node, "equation", b"").decode().replace(" ", "")
+    places: dict[str, list[tuple[int, int]]] = {}
+    for operand, letters in enumerate(equation.partition("->")[0].split(",")):
+        before, _, behind = letters.partition("...")
+        for axis, letter in enumerate(before):
+            places.setdefault(letter, []).append((operand, axis))
+        if "..." in letters:
+            for axis, letter in enumerate(reversed(behind), 1):
+                places.setdefault(letter, []).append((operand, -axis))
+    for equal in places.values():
+        for own, other in itertools.permutations(equal, 2):
+            yield sizes(*own), sizes(*other)
 
 
 def _elementwise(

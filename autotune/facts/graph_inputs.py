@@ -26,11 +26,12 @@ _PASSED_ON: Mapping[str, tuple[int, ...]] = {
         """
         Cast Reshape Squeeze Unsqueeze Flatten Identity Transpose Expand Slice Split Tile Gather
         GatherElements GatherND Pad Clip Abs Relu QuantizeLinear DequantizeLinear ReverseSequence
-        Compress DepthToSpace SpaceToDepth Add Sub com.microsoft.DequantizeLinear
+        Compress DepthToSpace SpaceToDepth Add Sub Mod com.microsoft.DequantizeLinear
         """.split(),
         (0,),
     ),
     "Where": (1, 2),
+    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), (0, 2)),
     **dict.fromkeys(("Concat", "Max", "Min"), tuple(range(64))),
 }
 # The data and the indices of a node that picks rows, and its axis by default.
@@ -45,8 +46,12 @@ _PICKERS: Mapping[str, tuple[int, int, str, int]] = {
     "com.microsoft.QEmbedLayerNormalization": (2, 0, "", 0),
 }
 _POINT_PICKERS = frozenset({"GatherND", "ScatterND"})
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 # Attributes of operators that tell texts apart.
-_CATEGORIES = ("keys_strings", "cats_strings", "string_vocabulary")
+_CATEGORIES = (
+    *("keys_strings", "cats_strings", "classlabels_strings"),
+    *("string_vocabulary", "pool_strings"),
+)
 # The ranges that pictures and sound come in.
 _PICTURES = (Span(low=0, high=1), Span(low=-1, high=1), Span(low=0, high=255))
 _SOUND = (Span(low=-1, high=1), Span(low=-32768, high=32767))
@@ -84,12 +89,15 @@ def _with_facts(
         None if isinstance(size, int) else sizes.get(symbol_of(tensor, number))
         for number, size in enumerate(tensor.shape)
     )
-    indexed = uses.indexed.get(tensor.name)
+    indexed, steps = uses.indexed.get(tensor.name), uses.steps.get(tensor.name, "")
+    axes_of = [symbol_of(tensor, number) for number in range(len(tensor.shape))]
     return replace(
         tensor,
         known=known if any(known) else (),
         index_bound=uses.bounds.get(tensor.name),
         index_of=None if indexed is None else axes.get(indexed),
+        indexed=tuple(number for number, name in enumerate(axes_of) if name in uses.picked),
+        length_of=axes.get(steps),
         span=uses.span_of(tensor),
         categories=uses.categories.get(tensor.name, ()),
     )
@@ -118,6 +126,8 @@ class _Uses:
         scaled: By value, the one input that it is a multiple of: name, factor, summand.
         bounds: By input, the fewest rows of a table that it indexes.
         indexed: By input, the symbol of a dimension that it indexes.
+        picked: The symbols of all dimensions that inputs index.
+        steps: By input, the symbol of a dimension whose steps it counts.
         spans: By input, the factor and the summand that the first constants make.
         categories: By input, the texts that it may hold.
     """
@@ -128,6 +138,8 @@ class _Uses:
     scaled: dict[str, tuple[str, float, float]] = field(default_factory=dict)
     bounds: dict[str, int] = field(default_factory=dict)
     indexed: dict[str, str] = field(default_factory=dict)
+    picked: set[str] = field(default_factory=set)
+    steps: dict[str, str] = field(default_factory=dict)
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -180,8 +192,16 @@ class _Uses:
             if kind.endswith("EmbedLayerNormalization"):
                 self._bound(node, 4, 1, 0)
         elif kind in _POINT_PICKERS:
-            for axis in reversed(range(len(self._shape(node, 0)))):
+            first = attribute_of(node, "batch_dims", 0)
+            *_, places = self._shape(node, 1) or (None,)
+            axes = range(len(self._shape(node, 0)))[first:]
+            for axis in reversed(axes[:places] if isinstance(places, int) else axes):
                 self._bound(node, 0, 1, axis)
+        elif kind in _RECURRENT and len(node.input) > 4:
+            axis = 1 if attribute_of(node, "layout", 0) else 0
+            steps = (*self._shape(node, 0), None, None)[axis]
+            if isinstance(steps, str):
+                self.steps |= dict.fromkeys(self.origins.get(node.input[4], {}), steps)
         elif kind == "OneHot" and node.input[1] in self.constants:
             depth = int(np.ravel(self.constants[node.input[1]])[0])
             self._bound_by(node.input[0], depth)
@@ -201,6 +221,7 @@ class _Uses:
                 self.bounds[name] = min(self.bounds.get(name, bound), bound)
             elif rows:
                 self.indexed.setdefault(name, rows)
+                self.picked.add(rows)
 
     def _name(self, node: onnx.NodeProto) -> None:
         """Notes the texts that a node tells apart."""

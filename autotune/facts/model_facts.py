@@ -39,6 +39,9 @@ class Tensor:
         index_bound: The number of rows of the constant table that its values index; None where they
             index none.
         index_of: The dimension of an input that its values index; None where they index none.
+        indexed: Which of its own dimensions the values of other inputs index.
+        length_of: The dimension of an input of which a recurrent node takes as many steps as its
+            values say; None where none does.
         known: For each dimension the size that weights demand; None where they demand none. Empty
             if none is known.
         span: The range that the first constants of the graph tell; None where they tell none.
@@ -50,6 +53,8 @@ class Tensor:
     shape: tuple[Dimension, ...]
     index_bound: Whole | None = None
     index_of: Axis | None = None
+    indexed: tuple[Whole, ...] = ()
+    length_of: Axis | None = None
     known: tuple[Whole | None, ...] = ()
     span: Span | None = None
     categories: tuple[Text, ...] = ()

@@ -19,6 +19,12 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 _CHANNELS = (1, 3, 4)
 _LATENT_CHANNELS = (4, 16)
+# A batch of graphs, their nodes and the features of these; a decoder's caches have more.
+_MOST_NODE_AXES = 3
+# A picture has four dimensions, a video or a volume five; where their channels are.
+_CHANNEL_AXES = {4: (1, 3), 5: (2, 1, 4)}
+# Names of dimensions of pictures that are given together and are no video.
+_STACKED = ("image", "img", "crop", "patch", "tile", "view")
 # More combinations of sizes than these are not tried.
 _MOST_TRIES = 24
 
@@ -46,8 +52,11 @@ _KINDS: Mapping[str, _Kind] = {
     # a picture in the space in which a diffusion model works
     "latent height": _Kind(sizes=(64, 32, 128)),
     "latent width": _Kind(sizes=(64, 32, 128)),
-    "edges": _Kind(words=("edge",), sizes=(64,)),
-    "nodes": _Kind(words=("node", "track", "point", "particle", "vert"), sizes=(32,)),
+    # how many pictures a video or a volume has, and how many are given together
+    "stack": _Kind(sizes=(16, 8, 32, 1, 64)),
+    "images": _Kind(sizes=(1, 2, 5)),
+    "edges": _Kind(words=("edge",), sizes=(64, 1)),
+    "nodes": _Kind(words=("node", "track", "point", "particle", "vert"), sizes=(32, 1)),
     "samples": _Kind(
         words=("sample", "audio", "wave", "sound", "pcm", "speech", "input_values"),
         sizes=(16_000, 512, 256, 1536, 1024, 480, 1280, 48_000, 160_000),
@@ -58,7 +67,7 @@ _KINDS: Mapping[str, _Kind] = {
     ),
     "tokens": _Kind(
         words=("sequence", "token", "seq", "length", "text", "phoneme", "word", "len"),
-        sizes=(128, 77, 32, 16, 8),
+        sizes=(128, 77, 32, 16, 8, 512),
     ),
     "features": _Kind(words=("feature", "dim", "embed"), sizes=(64, 1)),
     "states": _Kind(words=("state", "hidden", "memory"), sizes=(1, 64, 128)),
@@ -180,7 +189,8 @@ def _kind(tensor: Tensor, axis: int) -> str:
     dimension, name = str(tensor.shape[axis] or "").lower(), tensor.name.lower()
     rank = len(tensor.shape)
     named = _named_kind(dimension, tuple(_KINDS))
-    if named == "batch" or (axis == 0 and dimension in ("n", "b")):
+    picked = _picked_kind(tensor, axis)
+    if named == "batch" or (axis == 0 and dimension in ("n", "b") and picked is None):
         return "batch"
     if (picture := _picture_kind(tensor, axis)) is not None:
         return picture
@@ -189,8 +199,9 @@ def _kind(tensor: Tensor, axis: int) -> str:
         return _named_kind(name, ("samples", "frames")) or ("samples" if is_sound else named)
     if named is not None and not (named == "samples" and axis == 0 and rank > 1):
         return named
-    if rank == 1:
-        return _named_kind(name, ("samples",)) or ("tokens" if "ids" in name else "batch")
+    if picked is not None or rank == 1:
+        by_input = picked or _named_kind(name, ("samples",))
+        return by_input or ("tokens" if "ids" in name else "batch")
     if axis == 0:
         return "batch"
     if _is_text(tensor):
@@ -211,6 +222,14 @@ def _named_kind(name: str, kinds: Sequence[str]) -> str | None:
     return next((kind for kind in kinds if any(w in name for w in _KINDS[kind].words)), None)
 
 
+def _picked_kind(tensor: Tensor, axis: int) -> str | None:
+    """Returns the kind of a dimension of a graph's nodes or edges; None for another one."""
+    rank = len(tensor.shape)
+    if axis in tensor.indexed and rank <= _MOST_NODE_AXES and not _is_text(tensor):
+        return "nodes"
+    return "edges" if rank == 1 and tensor.index_of is not None else None
+
+
 def _picture_kind(tensor: Tensor, axis: int) -> str | None:
     """Returns the kind of a picture's dimension; None for another input."""
     if (where := channels_axis(tensor)) is None:
@@ -219,8 +238,11 @@ def _picture_kind(tensor: Tensor, axis: int) -> str | None:
         return "batch"
     if axis == where:
         return "channels"
-    others = [number for number in range(1, 4) if number != where]
-    kind = "height" if axis == others[0] else "width"
+    *stack, height, _ = [number for number in range(1, len(tensor.shape)) if number != where]
+    if axis in stack:
+        dimension = str(tensor.shape[axis] or "").lower()
+        return "images" if any(word in dimension for word in _STACKED) else "stack"
+    kind = "height" if axis == height else "width"
     return f"latent {kind}" if is_latent(tensor) else kind
 
 
@@ -237,7 +259,8 @@ def channels_axis(tensor: Tensor) -> int | None:
     """Returns which dimension of a picture are its channels; None where the input is no picture."""
     name = tensor.name.lower()
     is_state = _named_kind(name, ("past", "states")) is not None
-    if len(tensor.shape) != 4 or is_state or tensor.is_mask:
+    axes = _CHANNEL_AXES.get(len(tensor.shape), ())
+    if not axes or is_state or tensor.is_mask:
         return None
     channels = [
         (tensor.known[axis] if tensor.known else None) or size
@@ -245,14 +268,17 @@ def channels_axis(tensor: Tensor) -> int | None:
     ]
     words = [str(size or "").lower() for size in tensor.shape]
     text = " ".join((name, *words))
-    for axis in (1, 3):
+    for axis in axes:
         if channels[axis] in _CHANNELS or "channel" in words[axis]:
             return axis
-    is_named = "height" in text or "pixel" in text or "image" in text or words[2:] == ["h", "w"]
-    return 1 if is_named or (tensor.known and tensor.known[1]) else None
+    is_named = "height" in text or "pixel" in text or "image" in text or words[-2:] == ["h", "w"]
+    if tensor.known and tensor.known[1]:
+        return 1
+    return axes[0] if is_named else None
 
 
 def _is_text(tensor: Tensor) -> bool:
     """Returns whether the input is the tokens of a text, or their mask."""
     is_whole = tensor.dtype.startswith(("int32", "int64", "bool"))
-    return len(tensor.shape) == 2 and (tensor.is_mask or is_whole)
+    is_text = tensor.is_mask or is_whole or tensor.index_bound is not None
+    return len(tensor.shape) == 2 and is_text

@@ -31,8 +31,8 @@ _SHORTEST_SOUND = 256
 _LONGEST_FEATURES = 4000
 _SMALLEST_PICTURE = 8
 _RATES = re.compile(r"(^|_)(sr|fs|rate|sample_?rate|sampling_?rate)$")
-_LENGTHS = re.compile(r"length|(^|_)(x_)?lens?($|_)|num_frames|n_frames")
-_PICTURE_SIZES = re.compile(r"im_shape|image_(shape|size)|img_(shape|size)|target_sizes|orig_size")
+_LENGTHS = re.compile(r"length|lens?($|_)|seq_?len|(^|_)(num|n)_(frames|tokens|phonemes)")
+_PICTURE_SIZES = re.compile(r"(image|img|im)_(shape|size)|target_sizes|orig_size")
 _STEPS = re.compile(r"time_?step|sigma_step")
 _WORDS = tuple("the model takes some words of text here".split())
 # The mean and the deviation of ImageNet's pixels, as most classifiers of pictures want them.
@@ -165,6 +165,8 @@ def fill_of(tensor: Tensor) -> _Fill:
         return _indices
     if _PICTURE_SIZES.search(name):
         return _picture_sizes
+    if tensor.length_of is not None:
+        return _lengths
     if len(tensor.shape) <= 1:
         for pattern, fill in ((_RATES, _rate), (_STEPS, _steps), (_LENGTHS, _lengths)):
             if pattern.search(name):
@@ -218,6 +220,8 @@ def _rate(_: Tensor, shape: tuple[int, ...], setting: Setting) -> NDArray[Any]:
 
 def _lengths(tensor: Tensor, shape: tuple[int, ...], setting: Setting) -> NDArray[Any]:
     """The length of the sequence: the longest open dimension behind the batch, else the longest."""
+    if tensor.length_of is not None:
+        return np.full(shape, setting.shapes[tensor.length_of.input][tensor.length_of.number])
     others = [item for item in setting.inputs if len(item.shape) > 1 and not item.is_mask]
     related = [item for item in others if item.name.split("_")[0] == tensor.name.split("_")[0]]
     for inputs in (related, others):
@@ -238,9 +242,9 @@ def _picture_sizes(_: Tensor, shape: tuple[int, ...], setting: Setting) -> NDArr
     for tensor in setting.inputs:
         where = channels_axis(tensor)
         if where is not None and shape and shape[-1] >= 2:
-            size = [setting.shapes[tensor.name][axis] for axis in range(1, 4) if axis != where]
+            axes = [axis for axis in range(1, len(tensor.shape)) if axis != where]
             values = np.ones(shape)
-            values[..., :2] = size
+            values[..., :2] = [setting.shapes[tensor.name][axis] for axis in axes[-2:]]
             return values
     return np.full(shape, 224)
 
@@ -300,7 +304,7 @@ def _float_kind(tensor: Tensor, shape: tuple[int, ...]) -> str:
     """Returns whether numbers are a ``picture``, a ``sound`` or ``features``."""
     where = channels_axis(tensor)
     if where is not None:
-        sides = [size for axis, size in enumerate(shape) if axis not in (0, where)]
+        sides = [size for axis, size in enumerate(shape) if axis not in (0, where)][-2:]
         is_large = min(sides) >= _SMALLEST_PICTURE and not is_latent(tensor)
         return "picture" if is_large else "features"
     is_flat = math.prod(shape[:-1]) <= 2 and len(shape) <= 3
