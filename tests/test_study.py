@@ -373,6 +373,20 @@ def test_a_time_is_that_of_the_whole_study(
     assert result.complete is is_confirmed
 
 
+def test_what_a_worker_had_no_time_to_confirm_is_no_result_of_others(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    """Another worker of the study with more time makes the final comparison itself."""
+    timed = _TimedWorld(_any_cost)
+    timed.cost = timed.later
+    seams = {"clock": Clock(monotonic=lambda: timed.now_s, sleep=lambda _: None)}
+    shared: dict[str, Any] = {"space": "session", "storage": "grpc://localhost:1", "seams": seams}
+    hurried = timed.tune(tiny_model, **shared, trials=80, timeout_s=20.0, out=tmp_path / "one")
+    patient = timed.tune(tiny_model, **shared, trials=hurried.trials, out=tmp_path / "two")
+    assert (hurried.study, hurried.trials) == (patient.study, patient.trials)
+    assert [hurried.complete, patient.complete] == [False, True]
+
+
 def _interrupted_after(count: int, cost: Cost) -> Cost:
     """Returns a cost function that Ctrl-C ends after so many calls."""
     calls = iter(range(1000))

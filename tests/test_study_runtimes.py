@@ -44,6 +44,7 @@ from autotune.space.session import EXECUTION_PROVIDER
 from autotune.space.space import Parameter, Space
 from autotune.space.start import alone, provider_forms, providers_alone
 from autotune.study import other_builds
+from autotune.study.finish import Finish
 from autotune.study.other_builds import STAGE, OtherBuilds
 from autotune.study.progress import Progress
 
@@ -227,6 +228,14 @@ def test_a_build_that_is_there_is_probed(
     assert "took 0.50 (0.50–0.50) of the default's time" in line
     assert "the config of this study takes 0.90" in line
     assert f"--runtimes {OTHER}" in line
+
+
+def test_a_probe_says_where_the_config_beside_it_is_not_confirmed(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(Finish, "_compare", lambda self, _: self.cut_short())
+    line = _last_line(monkeypatch, options, there=True)
+    assert "the config of this study is not confirmed either, and took 0.90" in line
 
 
 def test_a_build_that_is_not_there_is_named_without_a_claim(

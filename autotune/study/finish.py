@@ -74,11 +74,12 @@ class Finish:
             if (recorded := self._recorded(self.shared)) is not None:
                 return self._write(replace(recorded, model=self.ctx.model.path.absolute()))
             if self.shared.begin():
-                result: StudyResult | None = None
+                confirmed: StudyResult | None = None
                 try:
                     result = self._compare(began_s)
+                    confirmed = result if result.complete else None  # others may have time for it
                 finally:
-                    self.shared.end(None if result is None else result.to_json())
+                    self.shared.end(None if confirmed is None else confirmed.to_json())
                 return result
             self.search.report(Progress(stage="final comparison", total=1))
             self.search.clock.sleep(_POLL_S)

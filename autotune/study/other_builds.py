@@ -182,9 +182,10 @@ class OtherBuilds:
             return f"A probe of {names} ({effort}) found none that runs and keeps the limits."
         form, best = min(found, key=lambda pair: pair[1].latency_ms)
         ratio, mine = best.ratio, 1 / result.best.evidence.speedup.value
+        own = "takes" if result.complete else "is not confirmed either, and took"
         return (
             f"A probe, not confirmed ({effort}), took {ratio.value:.2f} ({ratio.low:.2f}–"
             f"{ratio.high:.2f}) of the default's time, error {best.fidelity.error:.1g}, "
-            f"{form.in_words()}; the config of this study takes {mine:.2f}. "
+            f"{form.in_words()}; the config of this study {own} {mine:.2f}. "
             f"`{command}` searches it."
         )
