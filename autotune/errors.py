@@ -116,6 +116,13 @@ def shortened(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[:half]}…{name[-half:]}"
 
 
+def typed(path: object) -> str:
+    """Returns a path as it is typed in a shell."""
+    import shlex  # seldom needed, and each child process imports this module
+
+    return shlex.quote(str(path))
+
+
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 100
 _SHORT.maxlevel = 3

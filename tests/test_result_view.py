@@ -1,8 +1,10 @@
 """What is said of a study's result: its end on one screen, its details, and its changes."""
 
 import json
+import re
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from made_results import member, part, result, simplification
@@ -86,6 +88,21 @@ def test_the_end_of_a_study_says_what_to_use() -> None:
     assert lines[-1] == 'Load it: session = autotune.load("net.autotune/best.json")'
 
 
+def test_commands_name_files_as_a_shell_takes_them() -> None:
+    """Folders and models may have blanks in their names, and quotes in those of configs."""
+    lean = member(4, _OUTSIDE, 0.98, 74.0, 1e-7)
+    names: dict[str, Path] = {"folder": Path('my "net"'), "model": Path("/my models/net.onnx")}
+    endings = [
+        view_ending(replace(study, **names), "") for study in (result(lean), _small(), _large())
+    ]
+    text = " ".join(map(words_of, [*endings, view_why(replace(result(lean), **names))]))
+    for command in ("show", "profile", "pick"):
+        assert f"""autotune {command} 'my "net"'""" in text
+    assert "autotune inspect '/my models/net.onnx'" in text
+    assert re.findall(r"autotune \w+ (?:my|/my)", text) == []
+    assert r'autotune.load("my \"net\"/best.json")' in text
+
+
 def test_what_an_ending_adds_where_there_is_reason_to() -> None:
     """A busy machine, a looser limit by confirmed numbers alone, and the best four members."""
     lines = _ending(_large())
@@ -149,7 +166,7 @@ def test_a_default_that_stays_explains_itself() -> None:
     assert "Nearest in latency: trial 7, 1.01× (1.00–1.02), 0.99 of the memory: 2 threads." in text
     assert "Less memory with the same answers: trial 4, 0.98× (0.97–0.99), 0.74 of the" in text
     assert "To use it: autotune pick net.autotune --trial 4" in text
-    assert "autotune inspect net.onnx" in text
+    assert "autotune inspect /models/net.onnx" in text
     assert "Nearest in latency: trial 8" not in text
     assert "net.onnx: why the default stays. Nearest in latency: trial 7" in words_of(
         view_why(study)

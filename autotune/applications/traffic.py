@@ -11,7 +11,7 @@ from autotune.applications.own_study import write_samples
 from autotune.applications.recording import InputShape, Recording, Shape
 from autotune.deploy.files import digest_files, is_folder, read_json
 from autotune.deploy.records import Positive, PositiveWhole, Several, read
-from autotune.errors import FormatError, RequestError, did_you_mean
+from autotune.errors import FormatError, RequestError, did_you_mean, typed
 from autotune.facts.model import Model
 
 FOLDER = "traffic"
@@ -61,7 +61,7 @@ def _recorded(model: Model, source: Path) -> Sequence[Shape]:
     if any(shape.fed for shape in shapes):  # most of its calls were not kept as inputs
         raise RequestError(
             f"--traffic: {source} feeds outputs of calls to {model.path.name}, so its samples are "
-            f"no calls of their own; type autotune study {source}"
+            f"no calls of their own; type autotune study {typed(source)}"
         )
     return shapes
 

@@ -5,7 +5,6 @@ The exit codes stand in docs/api.md, and :mod:`autotune.cli.faults` gives them.
 
 import itertools
 import os
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from autotune.cli.results import pick, show
 from autotune.cli.study import study
 from autotune.cli.tools import runtimes, show_hardware, show_spaces, write_sample
 from autotune.deploy.files import is_folder
-from autotune.errors import RequestError, did_you_mean
+from autotune.errors import RequestError, did_you_mean, typed
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Search": {"study": study, "show": show, "report": report, "pick": pick},
@@ -146,7 +145,7 @@ def _check_command(arguments: Sequence[str]) -> None:
     if meant := _MEANT.get(name.lower()):
         hint = f" Type autotune {meant}."
     elif Path(name).suffix == ".onnx" or (name and is_folder(Path(name))):
-        hint = f" Type autotune study {shlex.quote(name)}."
+        hint = f" Type autotune study {typed(name)}."
     else:
         hint = did_you_mean(name, names) or " autotune --help lists the commands."
     raise RequestError(f"there is no command '{name}'.{hint}")

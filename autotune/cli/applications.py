@@ -15,7 +15,7 @@ from autotune.cli import parsing
 from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import JsonOption, QuietOption
 from autotune.deploy.files import is_folder
-from autotune.errors import AutotuneError, RequestError
+from autotune.errors import AutotuneError, RequestError, typed
 from autotune.process.signals import signals_later
 
 _COMMAND = typer.Argument(
@@ -133,7 +133,9 @@ def run_tuned(
             output().print(f"{name}={environment[name]}", soft_wrap=True, markup=False)
         return
     if not words:
-        raise RequestError(f"name the command after --: autotune run {folder} -- python app.py")
+        raise RequestError(
+            f"name the command after --: autotune run {typed(folder)} -- python app.py"
+        )
     try:
         os.execvpe(words[0], words, environment)  # the user's own command
     except OSError as error:
@@ -215,7 +217,9 @@ def compare_application(folder: Path, command: list[str], *, as_json: bool) -> N
 
     TunedApplication.read(folder)
     if not command:
-        raise RequestError(f"name the command after --: autotune compare {folder} -- python app.py")
+        raise RequestError(
+            f"name the command after --: autotune compare {typed(folder)} -- python app.py"
+        )
     with own_cores(), steps("comparing") as on_step:
         comparison = compare_command(folder, command, on_step)
     present(view_command(comparison), as_json=as_json)

@@ -36,7 +36,7 @@ from autotune.cli.options import (
 )
 from autotune.deploy.files import is_folder
 from autotune.deploy.kinds import RECORDING, is_folder_of
-from autotune.errors import RequestError
+from autotune.errors import RequestError, typed
 from autotune.process.signals import signals_later
 
 if TYPE_CHECKING:
@@ -179,7 +179,9 @@ def study(
     elif what is not None and is_folder_of(RECORDING, what):
         given |= {"storage": storage, "traffic": traffic}
         if dry_run:
-            raise RequestError(f"--dry-run is for a model; type autotune show {what} instead")
+            raise RequestError(
+                f"--dry-run is for a model; type autotune show {typed(what)} instead"
+            )
         run_application_study(Path(what), given, as_json=as_json)
     elif dry_run:
         if traffic is not None:

@@ -3,7 +3,6 @@
 Commands import what they need when they run, so that ``--help`` and refusals come at once.
 """
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from autotune.cli.console import messages, output, own_cores, present
 from autotune.cli.options import DataOption, JsonOption, QuietOption, ShapeOption
-from autotune.errors import RequestError, did_you_mean
+from autotune.errors import RequestError, did_you_mean, typed
 from autotune.process.signals import signals_later
 
 
@@ -42,9 +41,7 @@ def write_sample(
         write(kind, path)
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror}") from None
-    output().print(
-        f"Wrote {path}. Next: autotune study {shlex.quote(str(path))} --trials 20", soft_wrap=True
-    )
+    output().print(f"Wrote {path}. Next: autotune study {typed(path)} --trials 20", soft_wrap=True)
 
 
 def show_hardware(

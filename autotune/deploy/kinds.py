@@ -4,12 +4,11 @@ Standard library only, because the loader reads configs.
 """
 
 import itertools
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from autotune.deploy.files import is_file, is_folder
-from autotune.errors import did_you_mean, shown, system_fault
+from autotune.errors import did_you_mean, shown, system_fault, typed
 
 MODEL, CONFIG, STUDY = "an ONNX model", "a tuned config", "the folder of a study"
 RECORDING, APPLICATION = "a recording", "a tuned application"
@@ -135,7 +134,7 @@ def _kind(path: Path) -> tuple[str, str]:
         if known[0]:
             return known
         if models := sorted(path.glob(f"*{_MODEL_END}")):
-            return "a folder of models", f"name one of them: {shlex.quote(str(models[0]))}"
+            return "a folder of models", f"name one of them: {typed(models[0])}"
         return _FOLDER, "name a file"
     if path.suffix == _MODEL_END:
         return MODEL, _typed("`autotune study {path}` tunes it and writes its config", path)
@@ -155,7 +154,7 @@ def _kind_of_folder(folder: Path) -> tuple[str, str]:
 
 def _typed(remedy: str, path: Path) -> str:
     """Returns a remedy with the names that a user types."""
-    return remedy.format(path=shlex.quote(str(path)), onnx=f"{path.stem}{_MODEL_END}")
+    return remedy.format(path=typed(path), onnx=f"{path.stem}{_MODEL_END}")
 
 
 def _shown(path: Path) -> str:

@@ -1,11 +1,11 @@
 """What a finding is, and what it is found in."""
 
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
+from autotune.errors import typed
 from autotune.facts.hardware import Hardware
 from autotune.facts.model import Model
 from autotune.facts.workload import Workload
@@ -42,7 +42,7 @@ class InspectedModel:
     @property
     def file(self) -> str:
         """The model's file as a shell takes it."""
-        return shlex.quote(str(self.model.path))
+        return typed(self.model.path)
 
     def study(self, *options: str) -> str:
         """Returns the command of a study of the model with these options."""

@@ -9,6 +9,7 @@ from autotune.applications.timing import CommandComparison
 from autotune.deploy.config import Interval
 from autotune.deploy.passed import Passed
 from autotune.deploy.records import to_plain
+from autotune.errors import typed
 from autotune.report.text import duration, interval, latency, percent
 from autotune.report.view import BLANK, Block, Line, Table, View, lines
 
@@ -35,7 +36,7 @@ def view_recording(recording: Recording) -> View:
             *_chains(recording),
             *_inputs(recording),
         ]
-        blocks += lines(f"Next: autotune study {recording.folder}", tone="hint")
+        blocks += lines(f"Next: autotune study {typed(recording.folder)}", tone="hint")
     return View(blocks=blocks, data=data)
 
 
@@ -187,9 +188,10 @@ def view_application(result: ApplicationResult, page: str = "") -> View:
     if page:
         blocks += lines(f"With a figure, shapes and what was not tried: {result.folder}/{page}")
     if result.best is not None:
+        folder = typed(result.folder)
         blocks += lines(
-            f"Run it: autotune run {result.folder} -- COMMAND",
-            f"Time the command itself: autotune compare {result.folder} -- COMMAND",
+            f"Run it: autotune run {folder} -- COMMAND",
+            f"Time the command itself: autotune compare {folder} -- COMMAND",
             tone="hint",
         )
     return View(blocks=blocks, data=result.to_json())

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from autotune.deploy.config import Interval
+from autotune.errors import typed
 from autotune.report.text import interval
 from autotune.report.view import BLANK, Block, Line, Table, View, lines
 from autotune.results.leave_one_out import ANSWERS, RUNNING, Part, Simplification
@@ -93,7 +94,7 @@ def nearest(result: StudyResult) -> list[str]:
     if leanest is not None:
         hints.append(f"Less memory with the same answers: {_beside(leanest, default)}.")
         if leanest in result.members:
-            command = f"autotune pick {result.folder} --trial {leanest.trial}"
+            command = f"autotune pick {typed(result.folder)} --trial {leanest.trial}"
             hints.append(f"To use it: {command}")
     return hints
 
@@ -160,7 +161,7 @@ def _why_not(result: StudyResult) -> list[str]:
     words = f"{name}: you picked trial {result.picked}, and the study selected trial {selected}."
     return [
         f"{words} Only changes of a selected trial are reverted one by one.",
-        f"To use trial {selected}: autotune pick {result.folder} --trial {selected}",
+        f"To use trial {selected}: autotune pick {typed(result.folder)} --trial {selected}",
     ]
 
 

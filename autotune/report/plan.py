@@ -1,5 +1,6 @@
 """What a study would do, in words: for ``autotune study --dry-run``."""
 
+from autotune.errors import typed
 from autotune.report.spaces import count_of
 from autotune.report.text import duration, latency
 from autotune.report.view import BLANK, Block, Line, Table, View, lines
@@ -51,7 +52,7 @@ def _left_out(plan: StudyPlan) -> str:
     count = len(plan.ctx.space.left_out)
     if not count:
         return ""
-    command = f"autotune spaces {plan.ctx.space.name} --model {plan.ctx.model.path}"
+    command = f"autotune spaces {plan.ctx.space.name} --model {typed(plan.ctx.model.path)}"
     return f"  {count} more do not apply to this model or machine: {command}"
 
 

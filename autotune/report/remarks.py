@@ -6,6 +6,7 @@ from autotune.deploy.config import Coverage, Numbers, ProviderEvidence, Required
 from autotune.deploy.fitting import install_command
 from autotune.deploy.options import OWN, RUNTIME
 from autotune.deploy.providers import CPU, PROVIDERS, Provider
+from autotune.errors import typed
 from autotune.measure.companions import Companions
 from autotune.measure.judging import Judgement, WorstSample
 from autotune.measure.sequential import BEYOND, WITHIN
@@ -99,7 +100,7 @@ def runtime_remarks(result: StudyResult) -> Iterator[Line]:
     own = best_of(eligible or [result.baseline]) if has_other else result.best
     yield Line(f"With what you have ({result.environment.onnxruntime}): {_beside_default(own)}")
     if has_other and own is not result.baseline:
-        yield Line(f"  To use it: autotune pick {result.folder} --trial {own.trial}")
+        yield Line(f"  To use it: autotune pick {typed(result.folder)} --trial {own.trial}")
     package, _, version = _runtime(other).partition("==")
     yield Line(f"With {package} {version}: {_beside_default(other)}")
     needed = RequiredRuntime(package=package, version=version)

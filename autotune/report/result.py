@@ -1,9 +1,11 @@
 """The result of a study: what to use, the front beside the default, and the details."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from autotune.deploy.config import Interval
+from autotune.deploy.config import CONFIG, Interval
 from autotune.deploy.options import Value
+from autotune.errors import typed
 from autotune.report.changes import changes, memory_change, nearest
 from autotune.report.remarks import (
     batch_remark,
@@ -56,16 +58,17 @@ def view_ending(result: StudyResult, page: str) -> View:
     Args:
         page: Name of the page that was written beside the result; empty where there is none.
     """
-    folder = result.folder
+    folder = typed(result.folder)
     blocks = [*_first_lines(result), *answer_blocks(result)]
     blocks.append(_written(result, [*result.files, *filter(None, [page])]))
     if result.best is result.baseline:
-        rest = f"autotune show {folder}; autotune inspect {result.model.name}"
+        rest = f"autotune show {folder}; autotune inspect {typed(result.model)}"
     else:
         rest = f"autotune show {folder} (--why, --effects); autotune profile {folder}"
     blocks.append(Line(f"Details: {rest}"))
     if result.complete:
-        blocks.append(Line(f'Load it: session = autotune.load("{folder / "best.json"}")'))
+        config = json.dumps(str(result.folder / CONFIG), ensure_ascii=False)
+        blocks.append(Line(f"Load it: session = autotune.load({config})"))
     return View(blocks=blocks, data=result.to_json())
 
 
@@ -135,7 +138,7 @@ def qualifiers(result: StudyResult) -> Iterator[Line]:
         yield Line(
             "Other programs held the cores, which slows some configurations more than others, so "
             "this is not confirmed. When the machine is quiet, type "
-            f"`autotune compare {result.folder}`.",
+            f"`autotune compare {typed(result.folder)}`.",
             "warning",
         )
     if not result.complete:

@@ -7,7 +7,7 @@ from pathlib import Path
 from autotune.deploy.config import CONFIG
 from autotune.deploy.files import digest_files, is_file, is_folder, read_json
 from autotune.deploy.records import Json, PositiveWhole, Several, Text, from_plain, to_plain
-from autotune.errors import FormatError, StudyError
+from autotune.errors import FormatError, StudyError, typed
 from autotune.facts.batches import Batching
 from autotune.facts.inputs import workload_for
 from autotune.facts.work import Work
@@ -143,7 +143,7 @@ def kept_profile(folder: Path) -> Profiling | None:
         profiling = from_plain(Profiling, read_json(folder / PROFILE_FILE, _LARGEST_BYTES))
     except FormatError as error:
         raise StudyError(
-            f"{folder / PROFILE_FILE}: {error}. `autotune profile {folder}` writes it again."
+            f"{folder / PROFILE_FILE}: {error}. `autotune profile {typed(folder)}` writes it again."
         ) from None
     return profiling if profiling.config_sha256 == digest_files([folder / CONFIG]) else None
 

@@ -34,6 +34,7 @@ from autotune.errors import (
     FormatError,
     StorageError,
     StudyError,
+    typed,
 )
 from autotune.facts.model import describe
 from autotune.graph.data_names import RenamingError, copy_with_data_names, data_names
@@ -380,7 +381,7 @@ def source_of(result: StudyResult) -> Path:
             return place
     raise StudyError(
         f"the model {result.model} is no longer there; name it where it is now: "
-        f"autotune pick {result.folder} MODEL"
+        f"autotune pick {typed(result.folder)} MODEL"
     )
 
 

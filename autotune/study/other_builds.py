@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autotune.deploy.providers import PROVIDERS, WORDS
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, typed
 from autotune.facts.hardware import Hardware
 from autotune.facts.providers import (
     READY,
@@ -118,7 +118,7 @@ class OtherBuilds:
         return f"{said} An application is studied in an environment that has it."
 
     def _command(self, names: str) -> str:
-        return f"autotune study {self.ctx.folder} --runtimes {names}"
+        return f"autotune study {typed(self.ctx.folder)} --runtimes {names}"
 
     def _probe(self, result: StudyResult, deadline_s: float) -> str:
         clock_s = self.search.clock.monotonic

@@ -7,6 +7,7 @@ from secrets import token_urlsafe
 from autotune import __version__
 from autotune.applications.joint import choices_in_words
 from autotune.applications.result import ApplicationResult, SearchedPoint, SessionResult
+from autotune.errors import typed
 from autotune.process.durable import replacing
 from autotune.report.application import comparison_table, outcome, sessions_table
 from autotune.report.page.figure import FARTHEST, Figure, Point, Scale, Series, Stroke
@@ -37,6 +38,7 @@ def render_application(result: ApplicationResult) -> str:
         .get_template("application.html")
         .render(
             data={"trials": {}, "selected": None},
+            folder=typed(result.folder),
             headline=outcome(result),
             name=Path(result.folder).name,
             nonce=token_urlsafe(16),
