@@ -124,9 +124,9 @@ class OtherBuilds:
         clock_s = self.search.clock.monotonic
         began_s = clock_s()
         end_s = min(deadline_s, began_s + _LONGEST_S)
-        measured = [trial.measurement for trial in self.search.trials]
-        longest_s = max(sum(m.spent_s.values()) for m in measured if m is not None)
-        found: list[tuple[Configuration, Measurement]] = []
+        searched = [trial.measurement for trial in self.search.trials]
+        longest_s = max(sum(m.spent_s.values()) for m in searched if m is not None)
+        measured: list[tuple[Configuration, Measurement]] = []
         forms = self._forms() if began_s + longest_s < end_s else []
         done = 0
         for form in forms:
@@ -136,11 +136,11 @@ class OtherBuilds:
             self.search.report(Progress(stage=STAGE, done=done, total=len(forms)))
             outcome = self.search.measurer.measure(form, SEARCH)
             if isinstance(outcome, Measurement) and self.ctx.limits.may_admit(outcome):
-                found.append((form, outcome))
+                measured.append((form, outcome))
             done += 1
             longest_s = max(longest_s, clock_s() - form_began_s)
         effort = f"{done} of {len(forms)} configurations, {clock_s() - began_s:.0f} s"
-        return self._words(result, found, effort if done else "")
+        return self._words(result, measured, effort if done else "")
 
     def _forms(self) -> list[Configuration]:
         """Returns the default of each provider of other builds, in floats, 16 bits and int8."""
@@ -166,7 +166,7 @@ class OtherBuilds:
     def _words(
         self,
         result: StudyResult,
-        found: Sequence[tuple[Configuration, Measurement]],
+        measured: Sequence[tuple[Configuration, Measurement]],
         effort: str,
     ) -> str:
         """Returns the sentence on a probe.
@@ -178,9 +178,9 @@ class OtherBuilds:
         command = self._command(names)
         if not effort:
             return f"Not measured, no time was left: {names} is here. `{command}` searches it."
-        if not found:
+        if not measured:
             return f"A probe of {names} ({effort}) found none that runs and keeps the limits."
-        form, best = min(found, key=lambda pair: pair[1].latency_ms)
+        form, best = min(measured, key=lambda pair: pair[1].latency_ms)
         ratio, mine = best.ratio, 1 / result.best.evidence.speedup.value
         own = "takes" if result.complete else "is not confirmed either, and took"
         return (
