@@ -268,6 +268,9 @@ _QUOTIENT = "r = Sqrt(e) y = Div(d, r)"
 _NO_NORMALISATIONS = [
     f"{_CENTRED} p = Mul(d, d) v = ReduceMean<axes = [2]>(p) e = Add(v, epsilon) {_QUOTIENT}",
     f"{_CENTRED} p = Mul(d, x) v = ReduceMean<axes = [-1]>(p) e = Add(v, epsilon) {_QUOTIENT}",
+    # ONNX Runtime's fusion of layer normalisation takes this for x minus its mean
+    "m = ReduceMean<axes = [3]>(x) d = Sub(m, x) p = Mul(d, d) v = ReduceMean<axes = [3]>(p) "  # noqa: ISC004
+    "e = Add(v, epsilon) r = Sqrt(e) n = Div(d, r) g = Mul(n, gain) y = Add(g, shift)",
     "e = Exp(x) t = ReduceSum(e, both_axes) y = Div(e, t)",
     "e = Exp(x) t = ReduceSum(e, one_axis) y = Div(e, t)",
     "y = Pow(x, half)",

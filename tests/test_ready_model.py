@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from factories import normal, onnx_model
+from factories import normal, onnx_model, save_onnx
 from made_files import error_of, make, run
 from onnx import helper
 
@@ -343,6 +343,16 @@ def test_a_weight_that_is_an_output_keeps_its_type(tmp_path: Path) -> None:
         assert error_of(model, made, _ROWS) < 0.05
 
 
+def test_what_is_quantised_already_keeps_its_scales_in_half_precision(tmp_path: Path) -> None:
+    model = onnx_model(
+        "w = DequantizeLinear(w8, s) y = MatMul(x, w)",
+        {"w8": np.arange(-64, 64, dtype=np.int8).reshape(32, 4), "s": 0.01},
+        x="float[4,32] x",
+        y="float[4,4] y",
+    )
+    assert error_of(model, make(model, tmp_path, _ROWS, precision="fp16"), _ROWS) < 0.05
+
+
 def test_a_sequence_is_compared_as_well(tmp_path: Path) -> None:
     """What overflows in halves, or gets another type, reaches the caller in a sequence."""
     model = onnx_model(
@@ -386,3 +396,15 @@ def test_scores_beside_a_large_mask_stay_in_float(is_constant: bool, tmp_path: P
     feeds: list[Feed] = [{**feed, **({} if is_constant else {"mask": mask})} for feed in _ROWS]
     made = make(model, tmp_path, feeds, precision="int8_static")
     assert error_of(model, made, feeds) < 0.1
+
+
+def test_names_of_a_source_may_be_those_of_ours(tmp_path: Path) -> None:
+    """As where the source is a file that was quantised here before."""
+    ours = ["autotune_0_", "autotune_1_", "autotune_0__scale", "autotune_1__scale", "autotune_2_"]
+    body = " ".join(f"{new} = Relu({old})" for old, new in zip(["a", *ours], ours, strict=False))
+    path = save_onnx(tmp_path / "m.onnx", body, x="float[2] a", y="float[2] autotune_2_")
+    source = {"autotune_0_": "x", "autotune_1_": "autotune_0_", "autotune_2_": "x_scale"}
+    ready_model.give_names(path, source)
+    made = [node.output[0] for node in onnx.load(path).graph.node]
+    assert len(set(made)) == len(ours)
+    assert made[0::4] == ["x", "x_scale"]

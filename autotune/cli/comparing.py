@@ -180,7 +180,7 @@ def _read(
 ) -> "tuple[Lineup, Workload]":
     """Returns what is compared with what, and the inputs."""
     from autotune.facts.inputs import Generate, workload_for
-    from autotune.results.subjects import lineup_of
+    from autotune.results.subjects import checked, lineup_of
 
     prompts, lengths, new_tokens = asked
     generation = Generate(prompts=prompts, prompt_tokens=lengths, new_tokens=new_tokens)
@@ -190,6 +190,7 @@ def _read(
     if workload.plan is not None:
         for note in workload.notes:
             messages().print(note)
+    lineup = checked(lineup, workload.feeds[0])
     return lineup, replace(workload, outputs=lineup.outputs)
 
 

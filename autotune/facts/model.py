@@ -12,16 +12,20 @@ from pathlib import Path
 from autotune.deploy.decoder import HeadSizes
 from autotune.deploy.files import digest_files, open_file
 from autotune.deploy.kinds import MODEL, mistaken
+from autotune.deploy.options import OPTIMIZERS
 from autotune.deploy.session import SessionConfig
 from autotune.errors import FormatError, ModelError, shown
 from autotune.facts.decoder_files import head_sizes
-from autotune.facts.model_facts import NO_MODEL, ModelFacts
+from autotune.facts.feeds import Feed, save_samples
+from autotune.facts.model_facts import NO_MODEL, Breaking, ModelFacts
 from autotune.facts.runtime import without_places
 from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.facts.model_child"
 # Opening a model and optimising it once; a 2 GiB model on a slow disk takes a minute.
 _TIME_LIMIT_S = 600
+_LARGEST_CHECKED_BYTES = 512 << 20
+_SAMPLE = "sample.npz"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +104,31 @@ def describe(path: Path, pairs: Mapping[str, str] | None = None) -> Model:
         size_bytes=sum(file.stat().st_size for file in files),
         head_sizes=heads,
     )
+
+
+def without_breaking(model: Model, sample: Feed) -> Model:
+    """Returns the model with the optimisations of ONNX Runtime off that break it on a sample.
+
+    A large model stays as it is: opening it again takes too long.
+    """
+    names = [tensor.name for tensor in model.inputs]
+    if model.size_bytes > _LARGEST_CHECKED_BYTES or not set(names) <= sample.keys():
+        return model
+    try:
+        with Child(_CHILD, memory_limit()) as child:
+            path = child.folder / _SAMPLE
+            save_samples([{name: sample[name] for name in names}], path)
+            request = {
+                "do": "find_breaking",
+                "path": str(model.path.absolute()),
+                "sample": str(path),
+                "off": list(model.breaking),
+            }
+            found = child.request(request, _TIME_LIMIT_S, Breaking).names
+    except ChildFailure:  # what measures the default says more
+        return model
+    # a reply is a stranger's, and these become options of sessions
+    return replace(model, breaking=tuple(sorted(OPTIMIZERS.intersection(found))))
 
 
 def _check_names(path: Path, facts: ModelFacts) -> None:

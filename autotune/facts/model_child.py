@@ -12,11 +12,12 @@ import onnx.inliner
 from onnx import external_data_helper
 
 from autotune.deploy.decoder import Decoder, Port
-from autotune.facts.breaking import open_default
+from autotune.facts.breaking import breaking_on, open_default
 from autotune.facts.decoder_graph import decoder_in
+from autotune.facts.feeds import load_samples
 from autotune.facts.graph_inputs import described
 from autotune.facts.graphs import RUNTIME_DOMAIN, all_graphs, all_nodes, all_weights, operator_of
-from autotune.facts.model_facts import NO_MODEL, ModelFacts, Tensor
+from autotune.facts.model_facts import NO_MODEL, Breaking, ModelFacts, Tensor
 from autotune.facts.optimised import count_subnormals, optimised_model, optimised_weights
 from autotune.facts.weights import (
     element_count,
@@ -225,5 +226,11 @@ def _subnormals(path: Path) -> int | None:
     return sum(count_subnormals(array) for _, array in optimised_weights(optimised, path.parent))
 
 
+def find_breaking(message: Message) -> Breaking:
+    """Returns the optimisations that must be off for right answers to the sample."""
+    (feed,) = load_samples(Path(message["sample"]))
+    return Breaking(names=breaking_on(Path(message["path"]), feed, message["off"]))
+
+
 if __name__ == "__main__":
-    serve({"inspect": inspect})
+    serve({"inspect": inspect, "find_breaking": find_breaking})

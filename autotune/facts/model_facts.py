@@ -95,7 +95,7 @@ class ModelFacts:
         quantisable_inside: The same in the branches and bodies of its nodes.
         embeddings: How many nodes take rows out of a large constant table of their own.
         branches: How many heavy nodes can run side by side, at least.
-        breaking: ONNX Runtime's own optimisations with which it does not open.
+        breaking: ONNX Runtime's own optimisations with which it does not open, or is wrong.
         subnormals: Subnormal numbers among the weights, after ONNX Runtime's optimisation; None
             where its graph could not be read.
         decoder: Which outputs are inputs of the next step; None where none is.
@@ -116,6 +116,13 @@ class ModelFacts:
     breaking: tuple[Text, ...] = ()
     decoder: Decoder | None = None
     optional: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breaking:
+    """ONNX Runtime's own optimisations with which a model is wrong."""
+
+    names: tuple[Text, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

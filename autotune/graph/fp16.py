@@ -20,6 +20,10 @@ from autotune.graph.silence import silent_tools
 _SAMPLES = 2
 
 
+# Before opset 19 their scales are of 32 bits.
+_ROUNDING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+
+
 def half(source: Path, target: Path) -> None:
     """Writes the model in half precision; its inputs and outputs keep their types."""
     _convert(onnx.load(source), target, [])
@@ -70,6 +74,7 @@ def _convert(model: onnx.ModelProto, target: Path, in_fp32: Sequence[str]) -> No
 
     sensitivity.name_nodes(model)
     own = {node.name for node in model.graph.node}
+    in_fp32 = [*in_fp32, *(n.name for n in model.graph.node if operator_of(n) in _ROUNDING)]
     with silent_tools():
         converted = convert_float_to_float16(
             model, keep_io_types=True, node_block_list=list(in_fp32), disable_shape_infer=False

@@ -88,8 +88,9 @@ def give_names(path: Path, names: Mapping[str, str]) -> None:
     """
     model = onnx.load(path)
     given = dict(names)
-    taken = set(names.values())
-    for name in dict.fromkeys(n for graph in all_graphs(model.graph) for n in _names(graph)):
+    present = dict.fromkeys(n for graph in all_graphs(model.graph) for n in _names(graph))
+    taken = {*names.values(), *present}
+    for name in present:
         derived = _DERIVED.fullmatch(name)
         if derived is None or derived[1] not in names:
             continue

@@ -11,7 +11,7 @@ from autotune.deploy.records import Json, to_plain
 from autotune.errors import CannotMeasureError, RequestError
 from autotune.facts.hardware import Hardware, hardware
 from autotune.facts.inputs import workload_for
-from autotune.facts.model import Model, describe
+from autotune.facts.model import Model, describe, without_breaking
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import Preparer
 from autotune.inspection.checks import CHECKS
@@ -103,6 +103,7 @@ def inspect_model(
         plan = Plan(decoder=decoder, new_tokens=1) if decoder and decoder.generates else None
         opened = tuple(d for t in model.inputs for d in t.shape if isinstance(d, str))
         workload = Workload(feeds=({},), source="generated", notes=notes, plan=plan, chosen=opened)
+    model = model if failure else without_breaking(model, workload.feeds[0])
     report = read_model(model.path, workload)
     plain = InspectedModel(model=model, report=report, machine=hardware(), workload=workload)
     if quick or failure:

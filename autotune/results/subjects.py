@@ -11,7 +11,8 @@ from autotune.deploy.loader import check_files
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError, RequestError
 from autotune.facts.batches import Batching
-from autotune.facts.model import Model, describe
+from autotune.facts.feeds import Feed
+from autotune.facts.model import Model, describe, without_breaking
 from autotune.facts.workload import Workload
 from autotune.graph.parameters import OUTPUTS
 from autotune.results.result import StudyResult
@@ -227,6 +228,14 @@ def lineup_of(paths: Sequence[Path], source: Path | None, baseline: Path | None)
         model=model,
         untouched=untouched,
     )
+
+
+def checked(lineup: Lineup, sample: Feed) -> Lineup:
+    """Returns the lineup whose default does without what breaks the model on a sample."""
+    model = without_breaking(lineup.model, sample)
+    if lineup.baseline == default_of(lineup.model):
+        lineup = replace(lineup, baseline=default_of(model))
+    return replace(lineup, model=model)
 
 
 def default_of(model: Model) -> Subject:

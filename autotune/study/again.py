@@ -10,7 +10,7 @@ from autotune.deploy.config import SHARED
 from autotune.errors import CannotMeasureError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.inputs import workload_for
-from autotune.facts.model import Model, describe
+from autotune.facts.model import Model, describe, without_breaking
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.measurer import DuetMeasurer
@@ -85,6 +85,7 @@ def _lineup(
     workload = workload_for(
         model, options.data, options.shapes, options.seed, options.generation, options.values
     )
+    model = without_breaking(model, workload.feeds[0])
     options = options.for_workload(model, workload)
     workload = options.asked_of(model, workload)
     if workload.signature() != attributes.get("workload"):

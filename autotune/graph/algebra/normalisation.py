@@ -80,6 +80,8 @@ def _normalised(scope: Scope, node: onnx.NodeProto) -> _Normalised | None:
         if polynomial(scope, mean.input[0], centred) != {2: 1.0}:
             continue
         base = _centred(scope, centred, axes)
+        if base is None and _may_pass_for_centred(scope, centred):
+            continue
         return _Normalised(base or centred, base is not None, tuple(axes), total.offset, gain)
     return None
 
@@ -130,6 +132,17 @@ def _centred(scope: Scope, name: str, axes: list[int]) -> str | None:
     if mean is None or mean.input[0] != difference.input[0] or _axes(scope, mean) != axes:
         return None
     return str(mean.input[0]) if attribute_of(mean, "keepdims", 1) else None
+
+
+def _may_pass_for_centred(scope: Scope, name: str) -> bool:
+    """Returns whether ONNX Runtime takes a tensor for x minus its mean, which it is not.
+
+    Its fusion of layer normalisation asks for a difference with a mean, in whatever order.
+    """
+    difference = scope.producer(name, "Sub")
+    return difference is not None and any(
+        scope.producer(item, "ReduceMean") is not None for item in difference.input
+    )
 
 
 def _vector(values: Array | None, size: int, default: float) -> Array | None:
