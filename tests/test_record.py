@@ -329,3 +329,25 @@ def test_values_that_no_file_can_be_made_with_are_not_tried_again(
     enqueue(study, beside, _SPACE, _NAMES)
     with pytest.raises(optuna.TrialPruned, match="no pattern"):
         search.objective(study.ask())
+
+
+def test_what_is_refused_twice_in_the_same_words_is_refused_after_other_passes_too(
+    storage: optuna.storages.BaseStorage,
+) -> None:
+    """One refusal holds after the same earlier steps alone; a second one says that all do."""
+    study = _study(storage)
+    for threads, is_known in ((1, False), (2, True)):
+        failure = Failure(
+            kind="refused",
+            phase="prepare",
+            message="no weight is large enough",
+            unfit={"arena": ("off",), "intra_op_num_threads": (threads,)},
+        )
+        trial = _begin(study, ARENA)
+        for name, attribute in attributes_of(failure).items():
+            trial.set_user_attr(name, attribute)
+        study.tell(trial, state=TrialState.PRUNED)
+        record = _record(study)
+        after_another = Configuration.of({"arena": "off", "intra_op_num_threads": 4})
+        assert (after_another in record) is is_known
+        assert Configuration.of({"intra_op_num_threads": threads}) not in record

@@ -184,6 +184,8 @@ def test_reasons_come_first_where_most_trials_failed() -> None:
         "9 of 10 trials failed: ort_transformers: no pattern of a transformer was found (9). "
     )
     assert "better by more than the noise" not in text
+    alone = replace(result(), trials=1)
+    assert "because no other configuration was measured" in headline(alone)
     near = member(7, _THREADS, 1.01)
     most = replace(result(others=(near,)), trials=10, failed={"refused": 7}, reasons=reasons)
     assert " 7 of 10 trials failed: ort_" in words_of(view_ending(most, ""))

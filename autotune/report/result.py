@@ -116,7 +116,9 @@ def headline(result: StudyResult) -> str:
     others_admitted = any(
         m.admitted for m in (*result.members, *result.others) if m is not result.baseline
     )
-    if 0 < result.trials - 1 <= sum(result.failed.values()):
+    if result.trials <= 1:
+        reason = "no other configuration was measured"
+    elif result.trials - 1 <= sum(result.failed.values()):
         reason = "no other configuration could be measured"
     elif limited and not others_admitted:
         reason = "no other configuration keeps the limits"

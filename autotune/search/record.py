@@ -4,6 +4,7 @@ import copy
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import optuna
 from optuna.storages import RetryHeartbeatStaleTrialCallback
@@ -169,7 +170,7 @@ class Record:
         if trial is None:
             return
         if isinstance(trial.outcome, Failure) and trial.outcome.unfit:
-            self.unfit.append(trial.outcome)
+            self._learn(trial.outcome)
         if (m := trial.measurement) is not None:
             self._spent_s[str(frozen.user_attrs.get(WORKER))] += sum(m.spent_s.values())
         # of two workers that measured one configuration the first counts; what this process has
@@ -178,6 +179,15 @@ class Record:
         if counts and trial.configuration not in self.measured:
             self.trials.append(trial)
             self.measured[trial.configuration] = trial
+
+    def _learn(self, failure: Failure) -> None:
+        """Keeps a refusal; what is refused twice in the same words is so whatever comes before."""
+        same = [earlier for earlier in self.unfit if earlier.message == failure.message]
+        self.unfit.append(failure)
+        for earlier in same:
+            common = dict(failure.unfit.items() & earlier.unfit.items())
+            if common:
+                self.unfit.append(replace(failure, unfit=common))
 
     def _sort_in(self, frozen: FrozenTrial) -> None:
         configuration = configuration_of(frozen)
