@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from factories import model_of, save_onnx, tensor
+from factories import model_of, onnx_model, save_onnx, tensor
 
 from autotune.errors import RequestError
 from autotune.facts import tried_inputs
@@ -113,6 +114,28 @@ def test_weights_tell_the_sizes_of_inputs_that_reach_them(
 ) -> None:
     path = save_onnx(tmp_path / "m.onnx", body, C, x=x, y="float[] y")
     assert next(usual_shapes(describe(path).inputs)) == shapes
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ("y = Conv (x, w)", (1, 4, 64, 64)),
+        ("r = Relu (x) y = Gemm (r, m)", (1, 48)),
+        ("y = Relu (x)", (1, 16_000)),
+    ],
+)
+def test_an_input_without_a_rank_takes_any(
+    tmp_path: Path, body: str, shape: tuple[int, ...]
+) -> None:
+    """The rank is guessed, and the user may give another one."""
+    model = onnx_model(body, C, x="float[1] x", y="float[] y")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    found = describe(tmp_path / "m.onnx")
+    assert workload_for(found, None, {}).feeds[0]["x"].shape == shape
+    assert workload_for(found, None, {"x": (2, 3, 4)}).feeds[0]["x"].shape == (2, 3, 4)
+    np.savez(tmp_path / "d.npz", x=np.zeros((3, 2, 5, 7), np.float32))
+    assert workload_for(found, tmp_path / "d.npz", {}).feeds[0]["x"].shape == (2, 5, 7)
 
 
 @pytest.mark.parametrize(

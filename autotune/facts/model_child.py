@@ -35,6 +35,8 @@ _HEAVY = frozenset(
     """.split()
 )
 _GELUS = frozenset({"Erf", "Gelu", f"{RUNTIME_DOMAIN}.Gelu", f"{RUNTIME_DOMAIN}.BiasGelu"})
+# Samples and their features.
+_ROWS = 2
 # Kinds of inputs that are no tensors, by the name of the field in onnx.TypeProto.
 _OTHER_KINDS = {
     "sequence_type": "a sequence",
@@ -141,7 +143,10 @@ def _decoder(
 
 
 def _inputs(session: Any, model: onnx.ModelProto) -> tuple[Tensor, ...]:
-    """Returns the inputs that must be fed, after ONNX Runtime has opened the model."""
+    """Returns the inputs that must be fed, after ONNX Runtime has opened the model.
+
+    An input of the model without a rank gets one.
+    """
     types = {item.name: item.type for item in model.graph.input}
     inputs = []
     for item in session.get_inputs():
@@ -151,14 +156,38 @@ def _inputs(session: Any, model: onnx.ModelProto) -> tuple[Tensor, ...]:
                 f"its input '{item.name}' is {_OTHER_KINDS[kind]}, and autotune feeds tensors "
                 "only; export the model with tensor inputs"
             )
+        is_ranked = types[item.name].tensor_type.HasField("shape")
+        shape = tuple(size or None for size in item.shape)
+        if not is_ranked:
+            shape = (None,) * _likely_rank(model.graph, item.name)
+            types[item.name].tensor_type.shape.dim.extend(
+                onnx.TensorShapeProto.Dimension() for _ in shape
+            )
         inputs.append(
             Tensor(
                 name=item.name,
                 dtype=_dtype(f"input '{item.name}'", types[item.name].tensor_type.elem_type),
-                shape=tuple(size or None for size in item.shape),
+                shape=shape,
+                is_ranked=is_ranked,
             )
         )
     return tuple(inputs)
+
+
+def _likely_rank(graph: onnx.GraphProto, name: str) -> int:
+    """Returns as many dimensions as the filter has that first takes an input, else those of rows.
+
+    Between the two lie nodes of one tensor, which most often keep its dimensions.
+    """
+    ranks = {item.name: len(item.dims) for item in graph.initializer}
+    values = {name}
+    for node in graph.node:
+        if values.isdisjoint(node.input[:1]):
+            continue
+        if operator_of(node) in ("Conv", "ConvTranspose"):
+            return ranks.get(node.input[1], _ROWS)
+        values.update(node.output)
+    return _ROWS
 
 
 def _optional(session: Any, model: onnx.ModelProto) -> tuple[Tensor, ...]:

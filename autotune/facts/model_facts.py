@@ -36,6 +36,7 @@ class Tensor:
     Attributes:
         dtype: Its element type as numpy spells it; ``str`` for strings.
         shape: Its dimensions; empty for a scalar.
+        is_ranked: Whether the model says how many dimensions there are; else they are a guess.
         index_bound: The number of rows of the constant table that its values index; None where they
             index none.
         index_of: The dimension of an input that its values index; None where they index none.
@@ -51,6 +52,7 @@ class Tensor:
     name: Text
     dtype: Text
     shape: tuple[Dimension, ...]
+    is_ranked: bool = True
     index_bound: Whole | None = None
     index_of: Axis | None = None
     indexed: tuple[Whole, ...] = ()
@@ -71,6 +73,8 @@ class Tensor:
 
     def misfit(self, shape: Sequence[int]) -> str | None:
         """Returns why the input takes no array of the shape; None if it does."""
+        if not self.is_ranked:
+            return None
         model_shape = "[" + ", ".join("?" if s is None else str(s) for s in self.shape) + "]"
         if len(shape) != len(self.shape):
             return f"the model takes rank {len(self.shape)}: {model_shape}"

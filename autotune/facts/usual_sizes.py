@@ -155,14 +155,14 @@ def _shapes(
     shapes: dict[str, list[int]] = {}
     sums: list[tuple[str, int, str]] = []
     for tensor in inputs:
-        shapes[tensor.name] = []
+        shapes[tensor.name] = list(given.get(tensor.name, ()))
+        if tensor.name in given:
+            continue
         for axis, dimension in enumerate(tensor.shape):
             kind = _KINDS[_kind(tensor, axis)].sizes
             usual = kind[min(places.get(_kind(tensor, axis), 0), len(kind) - 1)]
             size = (tensor.known[axis] if tensor.known else None) or usual
-            if tensor.name in given:
-                size = given[tensor.name][axis]
-            elif isinstance(dimension, int):
+            if isinstance(dimension, int):
                 size = dimension
             elif dimension and is_name(dimension):
                 if _terms(dimension):
