@@ -6,11 +6,13 @@ import multiprocessing
 import os
 import sys
 import threading
+import warnings
 
 import numpy as np
 import onnxruntime
 from onnxruntime import InferenceSession
 
+CPU = ["CPUExecutionProvider"]
 FEED = np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64)
 
 
@@ -67,6 +69,19 @@ def main() -> None:
             session.run(None, wrong)
         except Exception as error:  # noqa: BLE001
             print(type(error).__name__, str(error).splitlines()[0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        missing = InferenceSession(path, settings, ["CUDAExecutionProvider", *CPU])
+    texts = [str(warning.message) for warning in caught]
+    print(missing.get_providers(), [text for text in texts if "not in available" in text])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ONNX Runtime tells of it on stdout as well
+        print(InferenceSession(path, settings, CPU[0]).get_providers())
+    for arguments, named in (((path, None, CPU, None, 1), {}), ((path,), {"path_or_bytes": path})):
+        try:
+            InferenceSession(*arguments, **named)
+        except TypeError as error:
+            print(error)
     try:
         InferenceSession(path + ".missing")
     except Exception as error:  # noqa: BLE001

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -31,7 +32,7 @@ from autotune.applications.inputs import BOUND, patch_binding
 from autotune.applications.layout import BUDGET, CALL, END
 from autotune.applications.recording import Recording
 from autotune.applications.writing import Replacement, write_application
-from autotune.deploy import applying
+from autotune.deploy import applying, passed
 from autotune.deploy.application import FILE, ReplacedSession, TunedApplication
 from autotune.deploy.config import ModelFile
 from autotune.deploy.files import digest_files
@@ -39,7 +40,7 @@ from autotune.deploy.hook import APPLY_VARIABLE, RECORD_VARIABLE, REPORT_VARIABL
 from autotune.deploy.passed import Call, Interface, Passed, PassedProvider
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, RequestError
-from autotune.report.application import view_command
+from autotune.report.application import view_command, view_recording
 
 APPLICATION = Path(__file__).parent / "hooked_application.py"
 
@@ -70,7 +71,7 @@ def make_tuned(folder: Path, recording: Recording, model: Path) -> None:
     tuned = make_config(
         model=file,
         session=SessionConfig(
-            options={"intra_op_num_threads": 2},
+            options={"intra_op_num_threads": 1},
             run_entries={"memory.enable_memory_arena_shrinkage": "cpu:0"},
         ),
     )
@@ -131,9 +132,11 @@ def test_a_recording_holds_what_ran(recorded: tuple[Path, Path, str]) -> None:
     assert recording.end.exit_code == 0
     assert len(recording.processes) == 3, "the application, its fork, and its spawned child"
     passed = {tuple(session.opened.passed.options): session for session in recording.sessions}
-    assert len(recording.sessions) == 3, "bytes and path alike: the defaults are one session"
+    assert len(recording.sessions) == 4, "bytes and path alike: the defaults are one session"
     threaded = [s for s in recording.sessions if "intra_op_num_threads" in s.opened.passed.options]
-    assert len(threaded) == 2, "one of them names its providers"
+    assert len(threaded) == 3, "two of them name their providers"
+    assert len(recording.unknown) == 3, "two that ONNX Runtime refuses, and a missing file"
+    assert "no execution providers" in str(view_recording(recording).blocks)
     first = max(threaded, key=lambda session: session.calls)
     assert first.calls == 9, "three runs, one asynchronous, one of values, four threads"
     assert first.opened.passed.entries == {"session.intra_op.allow_spinning": "0"}
@@ -459,6 +462,22 @@ def test_a_command_as_it_is_has_no_tuned_application(monkeypatch: pytest.MonkeyP
     reports.pop(0)
     with pytest.raises(CannotMeasureError, match=r"no session ran tuned.*b: other options"):
         timing.compare_command(Path("/other.tuned"), ["true"], lambda *_: None)
+
+
+def test_initializers_of_the_application_are_not_kept_alive() -> None:
+    """Options live as long as their session, and what an application adds to them may be large."""
+
+    class Options:
+        def add_initializer(self, name: str, value: object) -> None: ...
+
+    passed_options = Options()
+    value = np.ones(3)
+    held = weakref.ref(value)
+    add = passed._noting("add_initializer", Options.add_initializer)
+    add(passed_options, "w", value)
+    assert passed._notes[passed_options] == [None, ("add_initializer", ())]
+    del value
+    assert held() is None
 
 
 def test_inputs_that_are_bound_by_keywords_are_known() -> None:

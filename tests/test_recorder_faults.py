@@ -91,6 +91,7 @@ def runtime() -> ModuleType:
     native.__dict__.update(
         SessionOptions=type("SessionOptions", (_Options,), {}),
         RunOptions=type("RunOptions", (_Options,), {}),
+        get_all_providers=lambda: ["CPUExecutionProvider"],
         get_available_providers=lambda: ["CPUExecutionProvider"],
     )
     module = ModuleType(hook.MODULE)
@@ -222,7 +223,15 @@ def _lines() -> Iterator[tuple[str, str, int]]:
                         yield code.co_filename, code.co_name, line
 
 
-def _throwing_at(places: set[tuple[str, int]], thrown: list[tuple[str, int]]) -> Callable[..., Any]:
+def _throw() -> None:
+    raise RuntimeError("thrown by the test")
+
+
+def _throwing_at(
+    places: set[tuple[str, int]],
+    thrown: list[tuple[str, int]],
+    throw: Callable[[], None] = _throw,
+) -> Callable[..., Any]:
     """Returns a tracer that raises at the first of the places that runs."""
     files = {file for file, _ in places}
 
@@ -233,7 +242,7 @@ def _throwing_at(places: set[tuple[str, int]], thrown: list[tuple[str, int]]) ->
         if event == "line" and place in places and frame.f_code.co_name not in _ENTRIES:
             places.discard(place)
             thrown.append(place)
-            raise RuntimeError("thrown by the test")
+            throw()
         return trace
 
     return trace
@@ -316,3 +325,56 @@ def test_what_a_signal_handler_raises_is_the_applications(
     monkeypatch.setattr(recorder.Recorder, "put", on_alarm)
     with pytest.raises(TimeoutError, match="too late"):
         session.run(None, {"x": np.ones((1, 4), np.float32)})
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, KeyboardInterrupt])
+def test_what_hides_an_alarm_is_not_swallowed(
+    monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    """An archive that is closed in the middle of its writing raises ValueError instead."""
+
+    def on_alarm(*_: object) -> None:
+        raise kind("too late")
+
+    def close() -> None:
+        try:
+            on_alarm()
+        finally:
+            raise ValueError("a writing handle is open")
+
+    monkeypatch.setattr(signal, "getsignal", lambda number: on_alarm if number == 14 else None)
+    with pytest.raises(kind, match="too late"):
+        hook.guarded(close)()
+
+
+def test_an_alarm_at_any_line_of_the_recorder_is_seen(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The TimeoutError of an alarm is an OSError, as that of a full disk is."""
+
+    def on_alarm(*_: object) -> None:
+        raise TimeoutError("too late")
+
+    monkeypatch.setattr(signal, "getsignal", lambda number: on_alarm if number == 14 else None)
+    # the garbage collector calls it, and prints what it raises
+    monkeypatch.setattr(recorder.Recorder, "_closed", lambda *_: None)
+    files = (recorder.__file__, watching.__file__)
+    left = {(file, line) for file, name, line in _lines() if file in files and name != "<lambda>"}
+    tried = 0
+    while True:
+        module = runtime()
+        thrown: list[tuple[str, int]] = []
+        _record(module, model, tmp_path / "a.rec")
+        go_on = partial(sys.settrace, _throwing_at(left, thrown, on_alarm))
+        is_seen = False
+        try:
+            application(module, model, go_on)
+        except TimeoutError:
+            is_seen = True
+        finally:
+            sys.settrace(None)
+        assert is_seen or not thrown, f"an alarm at {thrown} is lost"
+        if not thrown:
+            break
+        tried += len(thrown)
+    assert tried > 60

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_results import member, part, result, simplification
@@ -91,7 +92,7 @@ def test_the_end_of_a_study_says_what_to_use() -> None:
 def test_commands_name_files_as_a_shell_takes_them() -> None:
     """Folders and models may have blanks in their names, and quotes in those of configs."""
     lean = member(4, _OUTSIDE, 0.98, 74.0, 1e-7)
-    names: dict[str, Path] = {"folder": Path('my "net"'), "model": Path("/my models/net.onnx")}
+    names: dict[str, Any] = {"folder": Path('my "net"'), "model": Path("/my models/net.onnx")}
     endings = [
         view_ending(replace(study, **names), "") for study in (result(lean), _small(), _large())
     ]

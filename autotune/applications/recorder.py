@@ -34,7 +34,7 @@ from autotune.applications.layout import (
     Settings,
 )
 from autotune.applications.returned import FedBy, Returned
-from autotune.deploy.hook import guarded, say
+from autotune.deploy.hook import guarded, say, swallow
 from autotune.deploy.records import to_plain
 
 # The 1st, 2nd, 4th, 8th ... input of a shape are kept, so that they spread over the whole time.
@@ -186,7 +186,12 @@ class Recorder:
             self.give_up(fault)
 
     def give_up(self, fault: OSError) -> None:
-        """Ends the recording of this process, and says so once."""
+        """Ends the recording of this process, and says so once.
+
+        Raises:
+            BaseException: the fault is the application's.
+        """
+        swallow(fault)  # the alarm of an application may raise TimeoutError, which is an OSError
         if not self.is_broken:
             self.is_broken = True
             say(
@@ -267,9 +272,10 @@ class Recorder:
                             while block := source.read(_COPIED_BYTES):
                                 target.write(block)
                 part.replace(copy)
-        except OSError:
+        except OSError as fault:
             with suppress(OSError):
                 part.unlink()
+            swallow(fault)
             return False
         return True
 

@@ -123,7 +123,8 @@ def _held_kib() -> int:
         finally:
             os.close(descriptor)
         return pages * os.sysconf("SC_PAGE_SIZE") >> 10
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError) as fault:
+        swallow(fault)
         return 0
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -95,7 +96,7 @@ class _Application:
         self.digests = Digests()
         self.sizes = {session.size_bytes for session in tuned.sessions if session.folder}
         self.has_pool = False
-        self.has_run_methods = False
+        self.changed_methods: set[Any] = set()
         self.loads: dict[str, bool] = {}
         self.begin()
 
@@ -109,7 +110,12 @@ class _Application:
 
     def open(self, opened: Any, arguments: tuple[Any, ...], named: Any) -> bool:
         """Opens a session tuned; returns whether it did. Nothing is left of a failed attempt."""
-        call = understand(self.module, arguments, named)
+        try:
+            call = understand(self.module, arguments, named)
+        except Exception as fault:  # noqa: BLE001
+            swallow(fault)
+            self.keep("a session", f"its arguments were not understood ({fault})")
+            return False
         session = self.find(call)
         if session is None or session.folder is None:
             return False
@@ -127,6 +133,12 @@ class _Application:
         self.replaced[session.name] += 1
         self.report(session.name, "")
         return True
+
+    def change(self, kind: Any, methods: Callable[[Any, Any], None]) -> None:
+        """Changes methods of the session class once; sessions without need pay nothing for it."""
+        if methods not in self.changed_methods:
+            self.changed_methods.add(methods)
+            methods(kind, kind)
 
     def keep(self, name: str, reason: str) -> None:
         """Notes why a recorded session stays as it is."""
@@ -282,7 +294,13 @@ def _open(application: _Application, session: ReplacedSession, call: Any, opened
     """Opens `opened` as the session's config says."""
     # onnxruntime is imported completely by now, and the loader needs it
     from autotune.deploy.loader import prepare
-    from autotune.deploy.opening import adopt, opening_arguments, use_tuned_runs
+    from autotune.deploy.opening import (
+        adopt,
+        opening_arguments,
+        run_in_background,
+        use_background_runs,
+        use_tuned_runs,
+    )
     from autotune.errors import ConfigError
 
     config = application.folder / str(session.folder) / CONFIG
@@ -291,12 +309,13 @@ def _open(application: _Application, session: ReplacedSession, call: Any, opened
     for name in LOGGING:
         if call.settings is not None:
             setattr(settings, name, getattr(call.settings, name))
+    native = application.module.__dict__["C"]
     _share_pool(application, settings)
     application.original(opened, str(model), settings, enable_fallback=0, **named)
     expected = session.interface
     if expected.overridable is None:  # an earlier autotune wrote it
         today = object.__new__(type(opened))
-        application.original(today, *call.arguments, **call.named)
+        application.original(today, **call.given)
         expected = replace(expected, overridable=interface_of(today).overridable)
     if not interface_of(opened).shows(expected):
         raise ConfigError("the tuned model has another interface than the recorded one")
@@ -305,12 +324,19 @@ def _open(application: _Application, session: ReplacedSession, call: Any, opened
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
     if call.has_fallback:
         opened.enable_fallback()
+    kind = application.module.__dict__["InferenceSession"]
     if chosen.has_tuned_runs:
-        if not application.has_run_methods:  # other sessions pay nothing for it
-            application.has_run_methods = True
-            kind = application.module.__dict__["InferenceSession"]
-            use_tuned_runs(kind, kind)
+        application.change(kind, use_tuned_runs)
         adopt(opened, chosen)
+    own = call.settings or native.SessionOptions()
+    if settings.intra_op_num_threads == 1 != own.intra_op_num_threads:
+        application.change(kind, use_background_runs)
+        run_in_background(opened)
+    # as ONNX Runtime warns of what the application names, which may raise
+    warned = (call.given.get("providers"), call.given.get("provider_options"))
+    application.module.__dict__["check_and_normalize_provider_args"](
+        *warned, native.get_available_providers()
+    )
 
 
 def _share_pool(application: _Application, settings: Any) -> None:

@@ -42,8 +42,10 @@ def when_imported(patch: Callable[[ModuleType], None]) -> None:
 
 def say(text: str) -> None:
     """Writes a line to stderr, where there is one."""
-    with contextlib.suppress(Exception):  # an application may have closed it
+    try:
         sys.stderr.write(f"autotune: {text}\n")
+    except Exception as fault:  # noqa: BLE001  # an application may have closed it
+        swallow(fault)
 
 
 def swallow(fault: Exception, note: Callable[[Exception], None] | None = None) -> None:
@@ -54,19 +56,24 @@ def swallow(fault: Exception, note: Callable[[Exception], None] | None = None) -
         note: Writes it down, as far as that works.
 
     Raises:
-        Exception: the fault is the application's: its signal handler raised it, such as that of an
-            alarm.
+        BaseException: the fault is the application's, or took the place of one that is: its signal
+            handler raised it, such as that of an alarm.
     """
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
     codes = [getattr(handler, "__code__", None) for handler in handlers if callable(handler)]
-    place = fault.__traceback__
-    while place is not None:
-        if place.tb_frame.f_code in codes:
-            raise fault
-        place = place.tb_next
+    own: BaseException | None = fault
+    while own is not None:
+        place = own.__traceback__
+        while place is not None and place.tb_frame.f_code not in codes:
+            place = place.tb_next
+        if place is not None or not isinstance(own, Exception):  # Ctrl-C and exits are none of ours
+            raise own from own.__cause__
+        own = own.__context__
     if note is not None:
-        with contextlib.suppress(Exception):
+        try:
             note(fault)
+        except Exception as another:  # noqa: BLE001
+            swallow(another)
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -31,28 +31,49 @@ class AsyncSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # onnxr
     ONNX Runtime gives such a run to a second thread of its pool, which this session does not have.
     """
 
-    def run_async(
-        self,
-        output_names: Any,
-        input_feed: Any,
-        callback: Any,
-        user_data: Any,
-        run_options: Any = None,
-    ) -> None:
-        """Runs as ONNX Runtime's method does, with one thread in a thread of Python's."""
-        if self.get_session_options().intra_op_num_threads != 1:
-            super().run_async(output_names, input_feed, callback, user_data, run_options)
-            return
-        self._validate_input(list(input_feed))
 
-        def run() -> None:
-            try:
-                outputs, fault = self.run(output_names, input_feed, run_options), ""
-            except Exception as error:  # noqa: BLE001  # the callback gets its text
-                outputs, fault = [], str(error)
-            callback(outputs, user_data, fault)
+def use_background_runs(kind: Any, base: Any) -> None:
+    """Lets sessions of class `kind` run in the background as :func:`run_in_background` says.
 
-        threading.Thread(target=run, daemon=True).start()
+    Args:
+        base: The class whose method runs the others.
+    """
+    if hasattr(base, "run_async"):
+        kind.run_async = _in_background(base.run_async)
+
+
+def run_in_background(opened: Any) -> None:
+    """Lets an opened session of one thread run in the background, in a thread of Python's."""
+    opened.__dict__["has_one_thread"] = True
+
+
+def _in_background(original: Any) -> Any:
+    @functools.wraps(original)
+    def run_async(self: Any, *arguments: Any, **named: Any) -> None:
+        run = _run_async_of_one_thread if "has_one_thread" in self.__dict__ else original
+        run(self, *arguments, **named)
+
+    return run_async
+
+
+def _run_async_of_one_thread(
+    session: Any,
+    output_names: Any,
+    input_feed: Any,
+    callback: Any,
+    user_data: Any,
+    run_options: Any = None,
+) -> None:
+    session._validate_input(list(input_feed))  # noqa: SLF001  # as ONNX Runtime does in the caller
+
+    def run() -> None:
+        try:
+            outputs, fault = session.run(output_names, input_feed, run_options), ""
+        except Exception as error:  # noqa: BLE001  # the callback gets its text
+            outputs, fault = [], str(error)
+        callback(outputs, user_data, fault)
+
+    threading.Thread(target=run, daemon=True).start()
 
 
 class TunedSession(AsyncSession):
@@ -70,8 +91,7 @@ def class_for(session: SessionConfig) -> Any:
     """Returns the class of a session: ONNX Runtime's own, where its methods suffice."""
     if session.has_tuned_runs:
         return TunedSession
-    one_thread = session.options.get("intra_op_num_threads") == 1
-    return AsyncSession if one_thread else onnxruntime.InferenceSession
+    return AsyncSession if _has_one_thread(session) else onnxruntime.InferenceSession
 
 
 def adopt(opened: Any, session: SessionConfig) -> None:
@@ -82,6 +102,10 @@ def adopt(opened: Any, session: SessionConfig) -> None:
         opened.__dict__["array_run_options"] = make_run_options(session, graph="-1")
     if session.is_parallel:
         opened.__dict__["process_of_threads"] = os.getpid()
+
+
+def _has_one_thread(session: SessionConfig) -> bool:
+    return session.options.get("intra_op_num_threads") == 1
 
 
 def use_tuned_runs(kind: Any, base: Any) -> None:
@@ -118,6 +142,7 @@ def _tuned(original: Any, place: int, is_bound: bool) -> Any:
     return method
 
 
+use_background_runs(AsyncSession, AsyncSession)
 use_tuned_runs(TunedSession, TunedSession)
 
 
@@ -146,6 +171,8 @@ def open_session(
     if dropped:
         raise ConfigError(f"ONNX Runtime did not use {', '.join(dropped)}")
     adopt(opened, session)
+    if _has_one_thread(session):
+        run_in_background(opened)
     return opened
 
 

@@ -37,6 +37,7 @@ _FOREIGN_METHODS = (
 _ENTRY = "add_session_config_entry"
 _DIMENSION = "add_free_dimension_override_by_name"
 _RUN_ENTRY, _ADAPTER = "add_run_config_entry", "add_active_adapter"
+_KEPT = frozenset({_ENTRY, _DIMENSION, _RUN_ENTRY, _ADAPTER})
 ONLY_FETCHES = "only_execute_path_to_fetches"
 """The attribute of run options that is kept beside their entries."""
 IDLE_PROVIDERS = frozenset({"AzureExecutionProvider"})
@@ -88,16 +89,14 @@ class Call:
     Attributes:
         settings: The session options; None where there are none.
         has_fallback: Whether a run that an execution provider cannot do is tried on the CPU.
-        arguments: All of them as they were passed.
-        named: The same of those that were named.
+        given: All of them as they were passed, by name.
     """
 
     model: str | bytes
     settings: Any
     passed: Passed
     has_fallback: bool = True
-    arguments: tuple[Any, ...] = ()
-    named: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
 
 
 # What was added to session options and run options, by the options.
@@ -139,7 +138,9 @@ def _note(options: Any, method: str, values: tuple[Any, ...]) -> None:
     if not method:
         _notes[options] = []
     else:
-        _notes.setdefault(options, [None]).append((method, values))
+        # initializers are large, and options live as long as their session
+        texts = tuple(map(str, values)) if method in _KEPT else ()
+        _notes.setdefault(options, [None]).append((method, texts))
 
 
 def run_entries(options: Any) -> dict[str, str]:
@@ -149,7 +150,7 @@ def run_entries(options: Any) -> dict[str, str]:
     entries = {}
     notes = _notes.get(options, [None])
     for method, values in filter(None, notes):
-        entries[str(values[0]) if method == _RUN_ENTRY else method] = str(values[-1])
+        entries[values[0] if method == _RUN_ENTRY else method] = values[-1]
     if None in notes:  # made before anything was remembered
         for name in RUN_ENTRIES:
             with contextlib.suppress(RuntimeError):
@@ -166,20 +167,24 @@ def understand(module: ModuleType, arguments: tuple[Any, ...], named: Mapping[st
         Exception: they are not those of a session; what it is depends on them.
     """
     names = ("path_or_bytes", "sess_options", "providers", "provider_options")
-    given = {**dict(zip(names, arguments, strict=False)), **named}
-    model = given.pop("path_or_bytes")
-    settings = given.pop("sess_options", None)
-    providers = _providers(given.pop("providers", None), given.pop("provider_options", None))
-    disabled = tuple(sorted(given.pop("disabled_optimizers", None) or ()))
-    has_fallback = int(given.pop("enable_fallback", 1)) == 1
-    passed = _passed(module, settings, providers, disabled, sorted(given))
+    positional = dict(zip(names, arguments, strict=False))
+    if len(arguments) > len(names) or positional.keys() & named.keys():
+        raise TypeError("ONNX Runtime takes no such arguments")
+    given = {**positional, **named}
+    others = dict(given)
+    model = others.pop("path_or_bytes")
+    settings = others.pop("sess_options", None)
+    chosen = others.pop("providers", None), others.pop("provider_options", None)
+    providers = _providers(*chosen, module.C)
+    disabled = tuple(sorted(others.pop("disabled_optimizers", None) or ()))
+    has_fallback = int(others.pop("enable_fallback", 1)) == 1
+    passed = _passed(module, settings, providers, disabled, sorted(others))
     return Call(
         model=model if isinstance(model, bytes) else os.fspath(model),
         settings=settings,
         passed=passed,
         has_fallback=has_fallback,
-        arguments=arguments,
-        named=named,
+        given=given,
     )
 
 
@@ -202,9 +207,9 @@ def _passed(
         notes = _notes.get(settings, [None])
         for method, values in filter(None, notes):
             if method == _ENTRY:
-                entries[str(values[0])] = str(values[1])
+                entries[values[0]] = values[1]
             elif method == _DIMENSION:
-                dimensions[str(values[0])] = int(values[1])
+                dimensions[values[0]] = int(values[1])
             else:
                 foreign.append(method)
         if None in notes:  # made before anything was remembered
@@ -237,14 +242,22 @@ def _known_entries(settings: Any) -> dict[str, str]:
     return entries
 
 
-def _providers(given: Any, chosen: Any) -> tuple[PassedProvider, ...] | None:
+def _providers(given: Any, chosen: Any, native: Any) -> tuple[PassedProvider, ...] | None:
+    """Returns the execution providers that a session is given.
+
+    Raises:
+        Exception: ONNX Runtime takes no such ones: it says so on stdout, and goes on without them.
+    """
     if given is None:
         return None
-    more = list(chosen or [{}] * len(given))
-    pairs = [
-        item if isinstance(item, tuple) else (item, options)
-        for item, options in zip(given, more, strict=True)
-    ]
+    if chosen is not None:
+        pairs = list(zip(given, chosen, strict=True))
+    else:
+        pairs = [item if isinstance(item, tuple) else (item, {}) for item in given]
+    known = {*native.get_all_providers(), *native.get_available_providers()}
+    wrong = [name for name, options in pairs if name not in known or not isinstance(options, dict)]
+    if wrong or not isinstance(given, Sequence):
+        raise ValueError(f"ONNX Runtime knows no execution providers {given!r}")
     return tuple(
         PassedProvider(name=str(name), options={str(k): str(v) for k, v in sorted(options.items())})
         for name, options in pairs

@@ -28,6 +28,7 @@ def view_recording(recording: Recording) -> View:
         "unknown": list(recording.unknown),
     }
     blocks: list[Block] = [*_heading(recording)]
+    reasons = "; ".join(recording.unknown)
     if recording.sessions:
         blocks += [
             _table(recording),
@@ -35,6 +36,7 @@ def view_recording(recording: Recording) -> View:
             *_reopened(recording),
             *_chains(recording),
             *_inputs(recording),
+            *lines(reasons and f"Not understood, so not recorded: {reasons}"),
         ]
         blocks += lines(f"Next: autotune study {typed(recording.folder)}", tone="hint")
     return View(blocks=blocks, data=data)
