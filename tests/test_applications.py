@@ -434,6 +434,46 @@ def test_a_recording_that_is_gone_leaves_the_application_alone(tmp_path: Path) -
     assert "onnxruntime stays as it is: No such file" in done.stderr
 
 
+@pytest.mark.process
+def test_a_module_of_the_application_has_the_name_of_this_package(tmp_path: Path) -> None:
+    """The application gets its own module, and is not recorded."""
+    (tmp_path / "autotune.py").write_text("mine = 5\n")
+    (tmp_path / "app.py").write_text("import autotune; print(autotune.mine)\n")
+    commands = ([str(tmp_path / "app.py")], ["-m", "app"], ["-c", "import app"])
+    environment = hooked_environment({RECORD_VARIABLE: str(tmp_path / "app.rec")})
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, *command],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "5\n"
+        assert "the application has another module autotune" in done.stderr
+
+
+@pytest.mark.process
+def test_an_import_hook_that_asks_no_other_is_named(tmp_path: Path) -> None:
+    script = (
+        "import sys, importlib.machinery as m\n"
+        "class Finder:\n"
+        "    find_spec = m.PathFinder.find_spec\n"
+        "sys.meta_path.insert(0, Finder)\n"
+        "import onnxruntime; print(onnxruntime.InferenceSession.__init__.__module__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=hooked_environment({RECORD_VARIABLE: str(tmp_path / "app.rec")}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "onnxruntime.capi.onnxruntime_inference_collection\n"
+    assert "own import hook found it first" in done.stderr
+
+
 def test_the_current_folder_stays_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty item of PYTHONPATH stands for it."""
     monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}/opt/lib")

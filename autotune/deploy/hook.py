@@ -4,6 +4,7 @@ The class is changed in place, so subclasses, ``isinstance`` and every way to im
 are. The module that defines it is imported before ``import onnxruntime`` returns.
 """
 
+import atexit
 import contextlib
 import functools
 import signal
@@ -37,7 +38,9 @@ def when_imported(patch: Callable[[ModuleType], None]) -> None:
     if module is not None and hasattr(module, "InferenceSession"):
         patch(module)
     else:
-        sys.meta_path.insert(0, _Finder(patch))
+        finder = _Finder(patch)
+        sys.meta_path.insert(0, finder)
+        atexit.register(guarded(finder.end))
 
 
 def say(text: str) -> None:
@@ -95,6 +98,15 @@ class _Finder:
 
     def __init__(self, patch: Callable[[ModuleType], None]) -> None:
         self._patch = patch
+        self._is_asked = False
+
+    def end(self) -> None:
+        """Says so where a finder of the application imported onnxruntime without asking others."""
+        if MODULE in sys.modules and not self._is_asked:
+            say(
+                "onnxruntime stays as it is: the application's own import hook found it first; let "
+                "the application call autotune.record or autotune.apply"
+            )
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -102,6 +114,7 @@ class _Finder:
         """Returns the spec of the module that defines the session class; None for all others."""
         if name != MODULE:
             return None
+        self._is_asked = True
         # finders of the old style have no find_spec; Python passes them over as well
         others = [getattr(f, "find_spec", None) for f in sys.meta_path if f is not self]
         specs = (find(name, path, target) for find in others if find is not None)

@@ -29,9 +29,18 @@ def _find_package() -> None:
     """Makes this very autotune importable where the application's environment has none.
 
     Only the package is added, and none of the packages beside it.
+
+    Raises:
+        ImportError: the application has a module of its own of this name, which it is to get.
     """
+    import importlib.machinery
     import importlib.util
 
+    first = importlib.machinery.PathFinder.find_spec("autotune", [_script_folder(), *sys.path])
+    if first is not None and first.origin is not None:
+        mark = os.path.join(os.path.dirname(first.origin), "deploy", "hook.py")  # noqa: PTH118, PTH120
+        if not os.path.exists(mark):  # noqa: PTH110
+            raise ImportError(f"the application has another module autotune, {first.origin}")
     if importlib.util.find_spec("autotune") is not None:
         return
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
@@ -45,6 +54,16 @@ def _find_package() -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules["autotune"] = module
     spec.loader.exec_module(module)
+
+
+def _script_folder() -> str:
+    """Returns the folder that Python is about to put first on its path."""
+    for argument in sys.orig_argv[1:]:
+        if argument in ("-m", "-c", "-"):
+            break
+        if os.path.isfile(argument):  # noqa: PTH113
+            return os.path.dirname(os.path.abspath(argument))  # noqa: PTH100, PTH120
+    return os.curdir
 
 
 def _run_other() -> None:
