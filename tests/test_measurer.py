@@ -4,13 +4,16 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import psutil
 import pytest
+from factories import onnx_model
 from test_config import make_config
 from test_loader import write_config
 
@@ -106,6 +109,31 @@ def test_answers_are_compared_once_where_that_is_enough(
     assert second.fidelity == first.fidelity
     assert isinstance(measurer.measure(BASELINE, _SHORT), Failure)
     assert isinstance(measurer.measure(Configuration.of({"arena": "off"}), once), Failure)
+
+
+def test_another_interface_is_wrong_whatever_the_answers(tmp_path: Path) -> None:
+    """An application may feed inputs by their places, and give a value to an optional one."""
+    added = onnx_model("c = Sub(a, b) y = Add(c, d)", x="float[4] a, float[4] b, float[4] d")
+    added.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(4, np.float32), "d"))
+    onnx.save(added, tmp_path / "m.onnx")
+    inputs = list(added.graph.input)
+    files = {"order": [inputs[1], inputs[0], inputs[2]], "optional": inputs[:2], "same": inputs}
+    for name, items in files.items():
+        other = onnx.ModelProto.FromString(added.SerializeToString())
+        del other.graph.input[:]
+        other.graph.input.extend(items)
+        onnx.save(other, tmp_path / f"{name}.onnx")
+    model = describe(tmp_path / "m.onnx")
+    with closing(DuetMeasurer(model, generate(model, {}), max_error=0.05)) as opened:
+        for name in files:
+            path = tmp_path / f"{name}.onnx"
+            outcome = opened.measure_session(path, SessionConfig(), _SHORT, name=name)
+            if name == "same":
+                assert isinstance(outcome, Measurement)
+            else:
+                assert isinstance(outcome, Failure)
+                assert outcome.kind == "wrong_answers"
+                assert name in outcome.message
 
 
 def test_a_refused_model_is_a_failure(measurer: DuetMeasurer, tmp_path: Path) -> None:

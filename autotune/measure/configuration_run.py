@@ -11,6 +11,7 @@ import numpy as np
 from autotune.deploy.config import PER_CLIENT, SHARED
 from autotune.deploy.providers import provider_named
 from autotune.deploy.session import SessionConfig
+from autotune.facts.model import Model
 from autotune.measure.answers import Judge, OutputMismatchError
 from autotune.measure.duet import Duet, Reference, play
 from autotune.measure.memory import Usage
@@ -155,6 +156,21 @@ class ConfigurationRun:
             phase=self.phase,
             message=f"{config.accelerator} runs none of the {sum(placement.nodes.values())} nodes",
         )
+
+    def lost_inputs(self, model: Model) -> Failure | None:
+        """Returns what an application would miss that feeds the inputs of the model.
+
+        It may feed them by their places, and give others than their default values.
+        """
+        names = tuple(tensor.name for tensor in model.inputs)
+        lost = [t.name for t in model.optional if t.name not in self._opened.optional]
+        if lost:
+            message = f"it does not take the model's optional input '{lost[0]}'"
+        elif self._opened.inputs != names and sorted(self._opened.inputs) == sorted(names):
+            message = "the inputs come in another order than the model's"
+        else:  # names of others end in the first run
+            return None
+        return Failure(kind="wrong_answers", phase=self.phase, message=message)
 
     @property
     def load_ms(self) -> float:

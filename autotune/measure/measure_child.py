@@ -112,6 +112,8 @@ class Worker:
             loaded=loaded,
             peak_was_reset=peak_was_reset,
             placement=None if config.accelerator is None else placement_of(self._sessions[0]),
+            inputs=tuple(item.name for item in self._sessions[0].get_inputs()),
+            optional=tuple(i.name for i in self._sessions[0].get_overridable_initializers()),
         )
 
     def load(self, message: Message) -> Done:

@@ -235,6 +235,8 @@ class DuetMeasurer:
                 cache = self._cache_of(site)
                 if failure := run.open(path, config, cache, self._history):
                     return failure
+                if failure := run.lost_inputs(self._model):
+                    return failure
                 if failure := run.first_runs(gives_up=is_dominated is not never_dominated):
                     return failure
                 failure = run.judge(judge, self._timed_error, earlier)

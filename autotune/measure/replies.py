@@ -13,6 +13,7 @@ from autotune.deploy.records import (
     MeasuredPositive,
     PositiveWhole,
     Several,
+    Text,
     Whole,
 )
 from autotune.facts.output_parts import Producer
@@ -33,6 +34,8 @@ class Opened:
     Attributes:
         base: Memory before that: interpreter, libraries and inputs.
         loaded: Memory once the session exists; its peak is that of the creation.
+        inputs: Names of the inputs that must be fed, in their order.
+        optional: Names of those with a default value.
     """
 
     load_ms: MeasuredAmount
@@ -40,6 +43,8 @@ class Opened:
     loaded: Usage
     peak_was_reset: bool = True
     placement: Placement | None = None
+    inputs: tuple[Text, ...] = ()
+    optional: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
