@@ -136,6 +136,19 @@ def test_another_interface_is_wrong_whatever_the_answers(tmp_path: Path) -> None
                 assert name in outcome.message
 
 
+def test_weights_that_are_inputs_may_become_constants(tmp_path: Path) -> None:
+    """As an exporter makes all of them, and nobody means to feed one."""
+    model = onnx_model("y = MatMul(a, w)", x="float[2,4] a, float[4,3] w")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((4, 3), np.float32), "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    del model.graph.input[1]
+    onnx.save(model, tmp_path / "made.onnx")
+    source = describe(tmp_path / "m.onnx")
+    with closing(DuetMeasurer(source, generate(source, {}), max_error=0.05)) as opened:
+        made = opened.measure_session(tmp_path / "made.onnx", SessionConfig(), _SHORT)
+    assert isinstance(made, Measurement)
+
+
 def test_a_refused_model_is_a_failure(measurer: DuetMeasurer, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.onnx"
     damaged.write_bytes(b"\x08\x08this is no model")

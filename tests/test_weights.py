@@ -163,6 +163,22 @@ def test_a_constant_of_numbers_becomes_a_tensor(
     np.testing.assert_array_equal(array, expected)
 
 
+@pytest.mark.parametrize("places", [[1, 5], [[0, 1], [1, 2]]])
+def test_a_sparse_weight_is_written_out(places: list[Any]) -> None:
+    """With one index for each number, or one for each axis."""
+    values = numpy_helper.from_array(np.array([2, 3], np.float32), "w")
+    indices = numpy_helper.from_array(np.array(places, np.int64), "places")
+    user = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([user], "g", [], [onnx.ValueInfoProto(name="y")])
+    graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2, 3]))
+    model = helper.make_model(graph)
+    assert to_initializers(model)
+    (tensor,) = all_weights(model.graph)
+    assert tensor.name == "w"
+    assert numpy_helper.to_array(tensor).tolist() == [[0, 2, 0], [0, 0, 3]]
+    assert not model.graph.sparse_initializer
+
+
 def test_a_constant_that_is_an_output_stays() -> None:
     value = numpy_helper.from_array(np.ones(2, np.float32))
     node = helper.make_node("Constant", [], ["y"], value=value)

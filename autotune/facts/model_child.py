@@ -59,6 +59,7 @@ def inspect(message: Message) -> ModelFacts:
     if model.functions:  # what is inside them counts
         model = onnx.inliner.inline_local_functions(model)
     data_names = _data_names(model, path.parent)
+    shown = len(model.graph.input)
     to_initializers(model)
     session, breaking = open_default(path)
     _check_outputs(model)
@@ -87,6 +88,7 @@ def inspect(message: Message) -> ModelFacts:
         embeddings=embeddings,
         decoder=_decoder(session, model, inputs, message.get("pairs", {})),
         optional=optional,
+        weights_are_inputs=len(model.graph.input) < shown,
     )
 
 

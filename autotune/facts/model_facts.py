@@ -92,6 +92,7 @@ class ModelFacts:
         data_names: Names of its external data files, beside it.
         inputs: The inputs that must be fed.
         optional: The inputs with a default value, which a call may replace.
+        weights_are_inputs: Whether all weights are such inputs, so that nobody means to feed them.
         operators: How many nodes there are of each type, subgraphs included, constants not.
         parameters: Number of elements of all weights, wherever they are.
         has_gelu: Whether there is a GELU, whole or in pieces.
@@ -120,6 +121,7 @@ class ModelFacts:
     breaking: tuple[Text, ...] = ()
     decoder: Decoder | None = None
     optional: tuple[Tensor, ...] = ()
+    weights_are_inputs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ Exporters put weights into Constant nodes, into the default values of inputs, be
 half precision, and into the branches of an If or the body of a Loop.
 """
 
+import math
 from collections import Counter
 from collections.abc import Container, Mapping
 from pathlib import Path
@@ -53,7 +54,7 @@ _ELEMENTWISE = frozenset({"Cast", "Identity"})
 
 
 def to_initializers(model: onnx.ModelProto) -> bool:
-    """Turns Constant nodes, and weights that are inputs with a default value, into initializers.
+    """Turns Constant nodes, sparse weights and weights that are inputs into initializers.
 
     The model computes the same. An input with a default value can still be fed, unless every
     initializer is an input, as some exporters have it. External data need not be in memory.
@@ -63,6 +64,7 @@ def to_initializers(model: onnx.ModelProto) -> bool:
     """
     defaults = _constant_defaults(model)
     changed = [_without_constants(inner) for inner in all_graphs(model.graph)]
+    changed += [_without_sparse(inner) for inner in all_graphs(model.graph)]
     fed = [item for item in model.graph.input if item.name not in defaults]
     changed.append(len(fed) < len(model.graph.input))
     if any(changed):
@@ -106,6 +108,26 @@ def _without_constants(graph: onnx.GraphProto) -> bool:
         return False
     del graph.node[:]
     graph.node.extend(kept)
+    return True
+
+
+def _without_sparse(graph: onnx.GraphProto) -> bool:
+    """Writes the sparse weights of one graph out, which no tool knows; returns whether it had some.
+
+    Their numbers have one index each, or one for each axis.
+    """
+    weights = list(graph.sparse_initializer)
+    if not weights:
+        return False
+    for item in weights:
+        values, places = map(numpy_helper.to_array, (item.values, item.indices))
+        dense = np.zeros(math.prod(item.dims), values.dtype)
+        flat = places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), item.dims)
+        dense[flat] = values
+        graph.initializer.append(
+            numpy_helper.from_array(dense.reshape(tuple(item.dims)), item.values.name)
+        )
+    del graph.sparse_initializer[:]
     return True
 
 

@@ -163,7 +163,8 @@ class ConfigurationRun:
         It may feed them by their places, and give others than their default values.
         """
         names = tuple(tensor.name for tensor in model.inputs)
-        lost = [t.name for t in model.optional if t.name not in self._opened.optional]
+        optional = () if model.weights_are_inputs else model.optional
+        lost = [t.name for t in optional if t.name not in self._opened.optional]
         if lost:
             message = f"it does not take the model's optional input '{lost[0]}'"
         elif self._opened.inputs != names and sorted(self._opened.inputs) == sorted(names):
