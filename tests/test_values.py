@@ -108,6 +108,22 @@ def test_a_recurrent_node_takes_all_steps() -> None:
         assert feed["sl"].tolist() == [feed["x"].shape[0]] == [128]
 
 
+@pytest.mark.parametrize("sizes", [(None, None), ("n", "b")])
+def test_a_recurrent_node_takes_more_than_one_step(sizes: tuple[str | None, ...]) -> None:
+    """Its first dimension is that of the steps, whatever exporters call it."""
+    found = facts_of(
+        "y = LSTM <hidden_size = 2> (x, w, r)", tensor("x", "float32", *sizes, 4),
+        x="float[n,b,4] x", w=np.ones((1, 8, 4), np.float32), r=np.ones((1, 8, 2), np.float32),
+    )  # fmt: skip
+    assert next(usual_shapes(found)) == {"x": (128, 1, 4)}
+
+
+def test_a_dense_graph_has_more_than_one_node() -> None:
+    nodes, edges = tensor("x", "float32", "N", 4), tensor("adj", "float32", "N", "N")
+    found = facts_of("y = MatMul (adj, x)", nodes, edges, x="float[N,4] x, float[N,N] adj")
+    assert next(usual_shapes(found)) == {"x": (32, 4), "adj": (32, 32)}
+
+
 PICTURE = tensor("image", "float32", 1, 3, 32, 32)
 
 

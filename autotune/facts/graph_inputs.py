@@ -73,6 +73,9 @@ def described(model: onnx.ModelProto, inputs: Sequence[Tensor]) -> tuple[Tensor,
     for tensor in inputs:
         uses.origins[tensor.name] = {tensor.name: 0.0}
         uses.scaled[tensor.name] = (tensor.name, 1.0, 0.0)
+        symbols = {symbol_of(tensor, number) for number in range(len(tensor.shape))}
+        if len(tensor.shape) == 2 and len(symbols) == 1:  # which nodes of a graph are joined
+            uses.picked |= symbols
     uses.walk(model.graph)
     axes = {
         symbol_of(tensor, number): Axis(input=tensor.name, number=number)
@@ -97,6 +100,7 @@ def _with_facts(
         index_bound=uses.bounds.get(tensor.name),
         index_of=None if indexed is None else axes.get(indexed),
         indexed=tuple(number for number, name in enumerate(axes_of) if name in uses.picked),
+        walked=tuple(number for number, name in enumerate(axes_of) if name in uses.walked),
         length_of=axes.get(steps),
         span=uses.span_of(tensor),
         categories=uses.categories.get(tensor.name, ()),
@@ -127,6 +131,7 @@ class _Uses:
         bounds: By input, the fewest rows of a table that it indexes.
         indexed: By input, the symbol of a dimension that it indexes.
         picked: The symbols of all dimensions that inputs index.
+        walked: The symbols of all dimensions that recurrent nodes go through.
         steps: By input, the symbol of a dimension whose steps it counts.
         spans: By input, the factor and the summand that the first constants make.
         categories: By input, the texts that it may hold.
@@ -139,6 +144,7 @@ class _Uses:
     bounds: dict[str, int] = field(default_factory=dict)
     indexed: dict[str, str] = field(default_factory=dict)
     picked: set[str] = field(default_factory=set)
+    walked: set[str] = field(default_factory=set)
     steps: dict[str, str] = field(default_factory=dict)
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -197,11 +203,13 @@ class _Uses:
             axes = range(len(self._shape(node, 0)))[first:]
             for axis in reversed(axes[:places] if isinstance(places, int) else axes):
                 self._bound(node, 0, 1, axis)
-        elif kind in _RECURRENT and len(node.input) > 4:
+        elif kind in _RECURRENT:
             axis = 1 if attribute_of(node, "layout", 0) else 0
             steps = (*self._shape(node, 0), None, None)[axis]
             if isinstance(steps, str):
-                self.steps |= dict.fromkeys(self.origins.get(node.input[4], {}), steps)
+                self.walked.add(steps)
+                lengths = node.input[4] if len(node.input) > 4 else ""
+                self.steps |= dict.fromkeys(self.origins.get(lengths, {}), steps)
         elif kind == "OneHot" and node.input[1] in self.constants:
             depth = int(np.ravel(self.constants[node.input[1]])[0])
             self._bound_by(node.input[0], depth)

@@ -41,6 +41,7 @@ class Tensor:
             index none.
         index_of: The dimension of an input that its values index; None where they index none.
         indexed: Which of its own dimensions the values of other inputs index.
+        walked: Which of its own dimensions a recurrent node goes through, step by step.
         length_of: The dimension of an input of which a recurrent node takes as many steps as its
             values say; None where none does.
         known: For each dimension the size that weights demand; None where they demand none. Empty
@@ -56,6 +57,7 @@ class Tensor:
     index_bound: Whole | None = None
     index_of: Axis | None = None
     indexed: tuple[Whole, ...] = ()
+    walked: tuple[Whole, ...] = ()
     length_of: Axis | None = None
     known: tuple[Whole | None, ...] = ()
     span: Span | None = None

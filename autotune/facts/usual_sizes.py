@@ -44,7 +44,7 @@ class _Kind:
 
 # The first kind with a word in the name of the dimension decides, then in the name of the input.
 _KINDS: Mapping[str, _Kind] = {
-    "batch": _Kind(words=("batch",), sizes=(1,)),
+    "batch": _Kind(words=("batch", "bsz"), sizes=(1,)),
     "past": _Kind(words=("past", "cache"), sizes=(1,)),
     "channels": _Kind(words=("channel", "colors"), sizes=(3, 1, 4)),
     "height": _Kind(words=("height",), sizes=(224, 256, 384, 512, 640, 48, 64)),
@@ -223,8 +223,15 @@ def _named_kind(name: str, kinds: Sequence[str]) -> str | None:
 
 
 def _picked_kind(tensor: Tensor, axis: int) -> str | None:
-    """Returns the kind of a dimension of a graph's nodes or edges; None for another one."""
+    """Returns the kind of a dimension by what the graph does with it; None where it does not tell.
+
+    It may be one of the nodes of a graph network, of its edges, or of the steps of a recurrent one.
+    """
     rank = len(tensor.shape)
+    if axis in tensor.walked:
+        return "tokens"
+    if 0 in tensor.walked and axis == 1:
+        return "batch"
     if axis in tensor.indexed and rank <= _MOST_NODE_AXES and not _is_text(tensor):
         return "nodes"
     return "edges" if rank == 1 and tensor.index_of is not None else None
