@@ -101,6 +101,7 @@ def test_distances_of_outputs() -> None:
         1 / np.sqrt(5)
     )
     assert output_distance([endless], [np.zeros(3, np.float32)]) == np.inf
+    assert output_distance([endless], [np.abs(endless)]) == np.inf
     assert output_distance([np.array([1, 2, 3, 4])], [np.array([1, 2, 3, 5])]) == 0.25
     assert output_distance([np.ones((1, 4))], [np.ones((7, 4))]) == 1.0
 

@@ -50,8 +50,8 @@ def output_distance(expected: Sequence[Any], actual: Sequence[Any]) -> float | N
     """Returns the largest distance of an output of one run: of floats the relative L2 distance.
 
     Columns of another scale count apart, as where answers are judged: the scores of a detector
-    beside its boxes. Of other types it is the share of elements that differ. Values that are not
-    finite in both count as equal, and an output of another shape is as far off as one without any
+    beside its boxes. Of other types it is the share of elements that differ. NaN and the same
+    infinity count as equal, and an output of another shape is as far off as one without any
     relation (1). None where there is nothing to compare, because no output has an element.
     """
     pairs = list(zip(_arrays(expected), _arrays(actual), strict=False))
@@ -78,7 +78,10 @@ def _distance(expected: NDArray[Any], actual: NDArray[Any]) -> float:
         return 1.0
     if expected.dtype.kind != "f":
         return float(np.mean(expected != actual))
-    if not np.array_equal(np.isfinite(expected), np.isfinite(actual)):
+    endless = ~np.isfinite(expected)
+    if not np.array_equal(endless, ~np.isfinite(actual)) or not np.array_equal(
+        expected[endless], actual[endless], equal_nan=True
+    ):
         return np.inf
     parts = parts_of("", [expected], UNKNOWN)
     return max(_relative_distance(part.of(expected), part.of(actual)) for part in parts)
