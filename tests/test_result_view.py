@@ -309,8 +309,8 @@ def test_why_there_is_nothing_to_say_of_changes() -> None:
     other = replace(_STUDY, simplification=replace(_REVERTED, trial=9))
     assert "autotune pick net.autotune --trial 9" in words_of(view_why(other))
     unfinished = replace(_STUDY, simplification=replace(_REVERTED, complete=False))
-    assert "The same command continues it." in words_of(view_why(unfinished))
+    assert "`autotune study net.autotune` continues it." in words_of(view_why(unfinished))
     cut_short = replace(_STUDY, simplification=None, complete=False)
-    assert "The same command continues it." in words_of(view_why(cut_short))
+    assert "`autotune study net.autotune` continues it." in words_of(view_why(cut_short))
     picked_later = words_of(view_why(replace(_STUDY, simplification=None)))
     assert "you picked trial 2, and the study selected trial 0." in picked_later

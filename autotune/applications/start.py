@@ -57,6 +57,8 @@ def make_folder(folder: Path, *, max_mib: int, keep_inputs: bool) -> None:
         keep_inputs=keep_inputs,
         began_ns=time.monotonic_ns(),
     )
+    if (others := next((p for p in folder.parents if p.exists()), None)) and not others.is_dir():
+        raise RequestError(f"cannot make {folder}: {others} is a file; name another folder")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)

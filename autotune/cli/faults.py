@@ -21,6 +21,8 @@ CLOSED_PIPE = 141
 
 
 _ERROR = "Error: "
+# They run a command that has options of its own.
+_WITH_COMMANDS = ("record", "run", "compare")
 _ENDLESS = re.compile(r"\S{500,}")
 
 
@@ -69,4 +71,8 @@ def _usage_error(error: typer.TyperException) -> str:
     """Returns what is wrong with a command line, and the command that says what is right."""
     context = getattr(error, "ctx", None)
     said = f"{_ERROR}{sentence(error.format_message())}"
-    return said if context is None else f"{said}\nTry '{context.command_path} --help'."
+    if context is None:
+        return said
+    if hasattr(error, "option_name") and context.info_name in _WITH_COMMANDS:
+        said = f"{said} Write the application's command, with its options, after --."
+    return f"{said}\nTry '{context.command_path} --help'."

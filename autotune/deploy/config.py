@@ -452,6 +452,8 @@ class TunedConfig:
         try:
             return cls.from_json(data)
         except ConfigError as error:
+            if words := kinds.mistaken(path, kinds.CONFIG):
+                raise ConfigError(words) from None
             raise ConfigError(f"{path}: {sentence(str(error))} {_remedy(data)}") from None
 
 

@@ -77,6 +77,9 @@ _FOLDERS: Mapping[str, tuple[str, str]] = {
     "pytorch_model.bin": _HUGGING_FACE,
 }
 
+# Files of ours in such a folder, each of which stands for it.
+_PARTS = ("recording.json", "application.json", "front.json", "study.db")
+
 
 def mistaken(path: Path, wanted: str) -> str:
     """Returns what a path is instead of what a command wants, and what to type for it.
@@ -110,6 +113,10 @@ def _absent(path: Path, wanted: str) -> str:
     kind, remedy = _kind_of_folder(path.parent) if path.name == _CONFIG_NAME else ("", "")
     if kind not in ("", STUDY):
         return f"{_shown(path.parent)} is {kind}, not {wanted}; {remedy}"
+    if kind == STUDY:
+        has_ended = is_file(path.parent / "front.json")
+        rest = "`autotune pick {path}` writes it" if has_ended else "`autotune study {path}` does"
+        return f"{_shown(path.parent)} holds no {path.name} yet; {_typed(rest, path.parent)}"
     return f"there is no file or folder {_shown(path)}.{_meant(path)}".removesuffix(".")
 
 
@@ -138,6 +145,8 @@ def _kind(path: Path) -> tuple[str, str]:
         return _FOLDER, "name a file"
     if path.suffix == _MODEL_END:
         return MODEL, _typed("`autotune study {path}` tunes it and writes its config", path)
+    if path.name in _PARTS:
+        return f"a file in {_FOLDERS[path.name][0]}", f"name the folder, {_shown(path.parent)}"
     if path.name == _CONFIG_NAME:
         return CONFIG, f"name the model, or the folder of its study, {_shown(path.parent)}"
     kind, remedy = _OTHERS.get(path.suffix.lower(), ("", ""))

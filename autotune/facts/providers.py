@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autotune.deploy.options import OPTIMIZERS, RUN_ENTRIES, SESSION_ENTRIES
 from autotune.deploy.plugins import has_plugin, is_built_in
-from autotune.deploy.providers import PROVIDERS, Provider
+from autotune.deploy.providers import PROVIDERS, WORDS, Provider
 from autotune.errors import RequestError, did_you_mean
 from autotune.facts.model import Model
 from autotune.facts.probe import Probe
@@ -135,7 +135,8 @@ def choose_providers(
     by_word = {state.word: state for state in states}
     for word in words:
         if word not in by_word:
-            near = did_you_mean(word, by_word)
+            own = WORDS.get(word)  # ONNX Runtime's own name of a provider
+            near = f" Did you mean '{own}'?" if own else did_you_mean(word, by_word)
             raise RequestError(f"--providers: '{word}' is none of {', '.join(by_word)}.{near}")
         state = by_word[word]
         if state.state != READY:

@@ -156,7 +156,7 @@ def _why_not(result: StudyResult) -> list[str]:
         return [f"{name}: why the default stays.", *nearest(result)]
     if not result.complete or (simplification is not None and not simplification.complete):
         words = "the study ended (Ctrl-C or --timeout) before its changes were reverted and judged."
-        return [f"{name}: {words} The same command continues it."]
+        return [f"{name}: {words} `autotune study {typed(result.folder)}` continues it."]
     selected = 0 if simplification is None else simplification.trial
     words = f"{name}: you picked trial {result.picked}, and the study selected trial {selected}."
     return [

@@ -93,6 +93,8 @@ class Place:
         kind = url.get_backend_name()
         if kind != "sqlite" and "@" in f"{url.host}{url.database}":
             raise RequestError("--storage: write @ in a password as %40")
+        if kind in {"http", "https", "ftp", "s3", "file"}:
+            raise RequestError("a file is named by its path; download it first")
         if kind not in {"sqlite", "postgresql", "grpc"}:
             raise RequestError(
                 "--storage: studies are kept in sqlite or postgresql, or behind Optuna's proxy "
