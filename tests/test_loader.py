@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -266,8 +267,18 @@ def test_the_application_sets_the_providers(model: Path) -> None:
     assert session.get_session_options().intra_op_num_threads == 1
 
 
-@pytest.mark.parametrize("providers", [[], "CPUExecutionProvider", ["NoSuchExecutionProvider"]])
-def test_wrong_providers_are_refused(model: Path, providers: list[str]) -> None:
+@pytest.mark.parametrize(
+    "providers",
+    [
+        [],
+        "CPUExecutionProvider",
+        ["NoSuchExecutionProvider"],
+        [5],
+        [("CPUExecutionProvider",)],
+        [("CPUExecutionProvider", None)],
+    ],
+)
+def test_wrong_providers_are_refused(model: Path, providers: Any) -> None:
     """What the application asks for is never replaced in silence."""
     with pytest.raises(ConfigError, match=r"provider|ONNX Runtime cannot use"):
         autotune.load(write_config(model, make_config()), providers=providers)

@@ -6,6 +6,7 @@ Needs the standard library and onnxruntime, and nothing else of autotune's depen
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autotune.deploy import cpu
 from autotune.deploy.config import RequiredRuntime, TunedConfig
@@ -13,7 +14,7 @@ from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS
 from autotune.deploy.providers import DISTRIBUTIONS, WORDS, provider_named
 from autotune.deploy.runtime import onnxruntime
 from autotune.deploy.session import SessionConfig
-from autotune.errors import ConfigError
+from autotune.errors import ConfigError, shown
 
 Provider = str | tuple[str, Mapping[str, str]]
 """An execution provider as the application names it: its name alone, or with its options."""
@@ -131,8 +132,15 @@ def _overriding(providers: Sequence[Provider]) -> tuple[tuple[str, Mapping[str, 
     """Returns the application's own providers; they are its request, and no data of a config."""
     if isinstance(providers, str) or not providers:
         raise ConfigError("providers must be a list of at least one execution provider")
-    pairs = tuple((item, {}) if isinstance(item, str) else item for item in providers)
-    for name, _ in pairs:
+    pairs: tuple[Any, ...] = tuple(
+        (item, {}) if isinstance(item, str) else item for item in providers
+    )
+    for item in pairs:
+        if not (isinstance(item, Sequence) and len(item) == 2 and isinstance(item[1], Mapping)):
+            raise ConfigError(
+                f"providers holds {shown(item)}; each must be a name, or a name and its options"
+            )
+        name = item[0]
         if reason := _unusable(name):
             available = ", ".join(onnxruntime.get_available_providers())
             raise ConfigError(f"ONNX Runtime cannot use {name} here ({reason}); it has {available}")
