@@ -313,6 +313,18 @@ def test_parts_of_unequal_ranges_are_joined_in_float(transposed: bool, tmp_path:
     assert np.ptp(actual[scores]) > 0.5
 
 
+def test_columns_of_unequal_factors_are_multiplied_in_float(tmp_path: Path) -> None:
+    model = onnx_model(
+        "a = MatMul(x, w) s = Sigmoid(a) y = Mul(s, sizes)",
+        {"w": normal(0, 32, 12) / 4, "sizes": np.float32([640] * 4 + [1] * 8)},
+        x="float[4,32] x",
+    )
+    made = make(model, tmp_path, _ROWS, precision="int8_static")
+    (expected,), (actual,) = (run(path, _ROWS[0]) for path in (_saved(model, tmp_path), made))
+    assert np.abs(expected[:, 4:] - actual[:, 4:]).max() < 0.1
+    assert np.ptp(actual[:, 4:]) > 0.5
+
+
 def _saved(model: onnx.ModelProto, folder: Path) -> Path:
     onnx.save(model, folder / "source.onnx")
     return folder / "source.onnx"

@@ -239,11 +239,12 @@ def foreign_nodes(model: onnx.ModelProto) -> list[str]:
 
 
 def unequal_joins(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
-    """Returns the names of the nodes that join parts of very unequal ranges into outputs.
+    """Returns the names of the nodes that give outputs parts of very unequal ranges.
 
-    A detector joins boxes in pixels with scores up to 1: eight bits for both leave the scores no
-    digit. What follows such a Concat up to the outputs takes floats as well. Where a product takes
-    the joined tensor, it is one of features, whose parts a product weighs.
+    A detector joins boxes in pixels with scores up to 1, or multiplies some columns by the size of
+    the picture: eight bits for both leave the scores no digit. What follows such a node up to the
+    outputs takes floats as well. Where a product takes the tensor, it is one of features, whose
+    parts a product weighs.
     """
     graph, sizes = model.graph, _sizes(ranges)
     takers: dict[str, list[onnx.NodeProto]] = {}
@@ -251,11 +252,19 @@ def unequal_joins(model: onnx.ModelProto, ranges: Ranges) -> list[str]:
         for name in taken_by(node):
             takers.setdefault(name, []).append(node)
     apart: dict[str, None] = {}
+    factors = {
+        item.name: np.abs(numpy_helper.to_array(item))
+        for item in graph.initializer
+        if item.data_type == onnx.TensorProto.FLOAT and 1 < math.prod(item.dims) <= _MOST_COPIED
+    }
     for node in graph.node:
-        given = [sizes[name] for name in node.input if sizes.get(name)]
-        if operator_of(node) != "Concat" or max(given, default=0) < _UNEQUAL * min(
-            given, default=1
-        ):
+        given: list[float] = []
+        if operator_of(node) == "Concat":
+            given = [sizes[name] for name in node.input if sizes.get(name)]
+        elif operator_of(node) in ("Mul", "Div"):
+            arrays = [factors[name] for name in node.input if name in factors]
+            given = [float(value) for array in arrays for value in array[array > 0]]
+        if max(given, default=0) < _UNEQUAL * min(given, default=1):
             continue
         tail = {node.name: node}
         pending = [node]
