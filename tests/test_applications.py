@@ -504,6 +504,28 @@ def test_a_command_as_it_is_has_no_tuned_application(monkeypatch: pytest.MonkeyP
         timing.compare_command(Path("/other.tuned"), ["true"], lambda *_: None)
 
 
+@pytest.mark.parametrize(
+    ("fails", "remedy"),
+    [("as it is", "mend it first"), ("tuned", "`autotune run --verbose '/my app' -- ...` shows")],
+)
+def test_a_command_that_fails_is_told_apart(
+    monkeypatch: pytest.MonkeyPatch, fails: str, remedy: str
+) -> None:
+    def run_once(_: object, environment: dict[str, str]) -> timing.CommandRun:
+        file = environment.get(REPORT_VARIABLE)
+        if file:
+            Path(file).write_text('{"session": "relu", "reason": ""}')
+        failed = (fails == "tuned") == bool(file)
+        return timing.CommandRun(seconds=1.0, peak_mib=1.0, exit_code=int(failed), output=b"")
+
+    monkeypatch.setattr(timing, "run_once", run_once)
+    with pytest.raises(
+        CannotMeasureError, match=f"the command {fails} ends with exit code 1; "
+    ) as e:
+        timing.compare_command(Path("/my app"), ["true"], lambda *_: None)
+    assert remedy in str(e.value)
+
+
 def test_initializers_of_the_application_are_not_kept_alive() -> None:
     """Options live as long as their session, and what an application adds to them may be large."""
 

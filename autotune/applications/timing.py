@@ -17,7 +17,7 @@ from autotune.deploy.config import Interval
 from autotune.deploy.files import parse_json, read_bytes
 from autotune.deploy.hook import REPORT_VARIABLE
 from autotune.deploy.records import Json, Text, from_plain, to_plain
-from autotune.errors import CannotMeasureError
+from autotune.errors import CannotMeasureError, typed
 from autotune.measure.statistics import mean_log_interval
 from autotune.process import scratch
 
@@ -125,10 +125,12 @@ def compare_command(
             else:
                 run = _run_tuned(folder, command, reports)
             if run.exit_code:
-                how = "as it is" if runs is plain else "tuned"
+                how, remedy = "as it is", "mend it first: it has to end with 0"
+                if runs is tuned:
+                    how = "tuned"
+                    remedy = f"`autotune run --verbose {typed(folder)} -- ...` shows what it says"
                 raise CannotMeasureError(
-                    f"the command {how} ends with exit code {run.exit_code}; run it with "
-                    f"`autotune run --verbose {folder} -- ...` to see what it says"
+                    f"the command {how} ends with exit code {run.exit_code}; {remedy}"
                 )
             runs.append(run)
             on_step(len(plain) + len(tuned), 2 * _MOST_ROUNDS)
@@ -167,7 +169,10 @@ def _run_tuned(folder: Path, command: Sequence[str], reports: set[tuple[str, str
             reports.add((said.session, said.reason))
     if run.exit_code == 0 and not any(not reason for _, reason in reports):
         reasons = "; ".join(sorted(f"{name}: {reason}" for name, reason in reports))
-        why = reasons or "the command opened none of the sessions that were recorded"
+        why = reasons or (
+            "the command opened none of the sessions that were recorded, or did so in a Python "
+            "with -I, -E or -S, which is not seen"
+        )
         raise CannotMeasureError(
             f"no session ran tuned, so there is nothing to compare: {why}; record and study the "
             "command that you compare"
