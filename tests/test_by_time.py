@@ -225,3 +225,20 @@ def test_a_node_with_a_graph_inside_stays_in_float(
     assert times.units == [[0], [1], [2]]
     assert [time < by_time.NEVER_US for time in times.int8_us] == [True, False, False]
     assert times.edges.keys() == {(0, 1), (1, 2)}
+
+
+def test_copies_of_a_shared_bias_have_names_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool names copies by the bias and a number, and timed nodes are named by numbers too."""
+    monkeypatch.setattr(node_times, "_SECONDS", 0.0)
+    body = "a = Conv (x, w, b) c = Conv (a, w, b) d = Conv (c, w, b) y = Conv (d, w, b)"
+    constants = {"w": normal(0, 4, 4, 1, 1), "b": normal(1, 4)}
+    shapes = {"x": "float[2,4,6,6] x", "y": "float[2,4,6,6] y"}
+    source = save_onnx(tmp_path / "source.onnx", body, constants, **shapes)
+    ready = FloatModel.ready(source, [{"x": normal(2, 2, 4, 6, 6)}], Intermediates())
+    quantise = int8.quantiser(
+        ready.ranges("minmax", tmp_path / "calibrated.onnx"), int8.StaticOptions()
+    )
+    times = by_time.measure(ready.load(), ready.samples, quantise)
+    assert all(time < by_time.NEVER_US for time in times.int8_us)

@@ -495,6 +495,10 @@ def test_an_allocator_that_the_application_may_have_registered(
             warnings.simplefilter("always")
             autotune.load(path)
         assert any("keeps the first" in str(each.message) for each in caught) is was_imported
+    # an application that runs tuned has always imported it, and cannot load anything earlier
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader.prepare(path)
 
 
 def test_cuda_without_its_libraries_falls_back_with_one_warning(

@@ -74,6 +74,7 @@ def load(
 
     def opened(config: TunedConfig, folder: Path) -> onnxruntime.InferenceSession:
         session = _session(path, config, strict=strict, providers=providers, threads=threads)
+        _check_allocator(path, session)
         opened, remark = _open(path, folder, config.model.file, session)
         if session.providers == config.session.providers:
             remark = remark or _placement_difference(opened, config)
@@ -123,6 +124,7 @@ def session_options(
     path = Path(path)
     config = TunedConfig.read(path)
     session = _session(path, config, strict=strict, providers=None, threads=threads)
+    _check_allocator(path, session)
     with _naming(path):
         return make_session_options(session)
 
@@ -168,13 +170,17 @@ def _session(
         adapted = f"; {here.adapted}" if here.adapted else ""
         remedy = "run `autotune study` here for numbers of this machine"
         _warn(f"{problem}{consequence}{adapted}; {remedy}.")
-    if here.session.env_allocator and WAS_IMPORTED and not has_registered():
+    return here.session
+
+
+def _check_allocator(path: Path, session: SessionConfig) -> None:
+    """Warns where the application may have registered an allocator of its own."""
+    if session.env_allocator and WAS_IMPORTED and not has_registered():
         _warn(
             f"{path} sets the CPU allocator of this process, and ONNX Runtime keeps the first that "
             "is registered: use autotune.load before onnxruntime is imported, or register no "
             "allocator in the application."
         )
-    return here.session
 
 
 def _warn(sentence: str) -> None:

@@ -31,8 +31,9 @@ _ENDING = "_kernel_time"
 # Four models were divided in the same way by 25 runs in 0.4 s as by 200 in 1.5 s.
 _SECONDS = 0.5
 _FEWEST_RUNS, _MOST_RUNS = 8, 50
-_MARK = "autotune_{}_"
-_MARKED = re.compile(r"autotune_(\d+)_")
+# Other names than those of tensors that are made ready for the tools.
+_MARK = "autotune_node_{}_"
+_MARKED = re.compile(r"autotune_node_(\d+)_")
 
 
 @dataclass(frozen=True, kw_only=True)

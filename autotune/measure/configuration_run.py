@@ -225,7 +225,7 @@ class ConfigurationRun:
             message = "an output is too far from the unoptimised model's for a finite error"
             return Failure(kind="wrong_answers", phase=self.phase, message=message)
         if error > max_error:
-            message = f"error {error:.2g} is above {max_error:g}"
+            message = f"error {error:.2g}; above {max_error:g} nothing is timed"
             return Failure(kind="wrong_answers", phase=self.phase, message=message, error=error)
         return None
 

@@ -119,26 +119,28 @@ def _verdict(part: Part, result: StudyResult) -> str:
 
 def _beyond_columns(part: Part, result: StudyResult) -> Iterator[str]:
     """Yields what is worse without changes, beside speed and memory."""
+    without = "without it" if len(part.changes) == 1 else "without all of these"
     if RUNNING in part.matters_for:
-        yield f"without it the config fails ({part.failure})"
+        yield f"{without} the config fails ({part.failure})"
     for name in part.matters_for:
         if name == ANSWERS:
-            yield _answers_without(part, result.best.evidence.error)
+            yield f"{_answers(part, result.best.evidence.error)} {without}"
         elif name in OBJECTIVES and name not in (*SPEEDS, *_MEMORY):
-            yield f"worse {OBJECTIVES[name].word} without it"
+            yield f"worse {OBJECTIVES[name].word} {without}"
 
 
-def _answers_without(part: Part, error: float) -> str:
+def _answers(part: Part, error: float) -> str:
     """Returns how far off the answers are with changes and without; a metric may tell more."""
     if part.error is None or part.error <= error:
-        return "a lower metric without it"
-    return f"error {error:.2g} instead of {part.error:.2g} without it"
+        return "a lower metric"
+    return f"error {error:.2g} instead of {part.error:.2g}"
 
 
 def _why_kept(part: Part) -> str:
     """Returns why changes were kept that nothing speaks for."""
     effect = "not measured alone" if part.speedup is None else "no clear effect"
-    return f"{effect}; kept, because a loss without it is not ruled out"
+    what = "it" if len(part.changes) == 1 else "all of these"
+    return f"{effect}; kept, because a loss without {what} is not ruled out"
 
 
 def _simplification(result: StudyResult) -> Simplification | None:
