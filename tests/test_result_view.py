@@ -295,11 +295,14 @@ def test_what_each_change_brings() -> None:
 
 def test_a_change_without_numbers_has_a_reason() -> None:
     failing = replace(part(_THREADS, [RUNNING]), speedup=None, memory=None, failure="no memory")
+    several = replace(failing, changes={**_THREADS, "arena": "off"}, words="2 threads, no arena")
     doubtful = part(_OUTSIDE, kept=True)
     in_a_group = replace(part({"arena": "off"}, kept=True), speedup=None, memory=None, error=None)
-    parts = [failing, doubtful, in_a_group]
+    parts = [failing, several, doubtful, in_a_group]
     text = words_of(view_why(replace(_STUDY, simplification=simplification(2, parts))))
     assert "2 threads kept: without it the config fails (no memory)" in text
+    together = "kept together, not measured one by one: without all of these the config fails"
+    assert f"2 threads, no arena {together} (no memory)" in text
     why = "kept, because a loss without it is not ruled out"
     assert f"external data 1.00× (0.99–1.01) 1.00 (0.99–1.01) no clear effect; {why}" in text
     assert f"no arena not measured alone; {why}" in text

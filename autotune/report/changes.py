@@ -12,6 +12,7 @@ from autotune.results.result import Member, StudyResult
 from autotune.results.score import is_gain, is_loss
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.objective import OBJECTIVES, SPEEDS
+from autotune.space.session import EXECUTION_PROVIDER
 
 _HOW = (
     "Each change was reverted and measured beside the winner, those of one row together; all of "
@@ -23,6 +24,8 @@ _DROPPED = "no clear effect, dropped"
 _CLEARLY_LEANER = 0.95
 _MAY_COST = 0.05
 _MEMORY = ("peak_memory_mib", "peak_device_memory_mib", "held_memory_mib")
+# Their options are reverted with them.
+_WITH_OPTIONS = frozenset({"precision", EXECUTION_PROVIDER})
 
 
 def view_why(result: StudyResult) -> View:
@@ -114,12 +117,18 @@ def _verdict(part: Part, result: StudyResult) -> str:
         return _DROPPED
     if not part.matters_for:
         return _why_kept(part)
-    return ": ".join(filter(None, ["kept", ", ".join(_beyond_columns(part, result))]))
+    kept = "kept together, not measured one by one" if _is_several(part) else "kept"
+    return ": ".join(filter(None, [kept, ", ".join(_beyond_columns(part, result))]))
+
+
+def _is_several(part: Part) -> bool:
+    """Returns whether changes were reverted together that are none of one another's options."""
+    return len(part.changes) > 1 and _WITH_OPTIONS.isdisjoint(part.changes)
 
 
 def _beyond_columns(part: Part, result: StudyResult) -> Iterator[str]:
     """Yields what is worse without changes, beside speed and memory."""
-    without = "without it" if len(part.changes) == 1 else "without all of these"
+    without = "without all of these" if _is_several(part) else "without it"
     if RUNNING in part.matters_for:
         yield f"{without} the config fails ({part.failure})"
     for name in part.matters_for:
@@ -139,7 +148,7 @@ def _answers(part: Part, error: float) -> str:
 def _why_kept(part: Part) -> str:
     """Returns why changes were kept that nothing speaks for."""
     effect = "not measured alone" if part.speedup is None else "no clear effect"
-    what = "it" if len(part.changes) == 1 else "all of these"
+    what = "all of these" if _is_several(part) else "it"
     return f"{effect}; kept, because a loss without {what} is not ruled out"
 
 
