@@ -175,6 +175,15 @@ def test_a_default_that_stays_explains_itself() -> None:
     assert "No other configuration qualified." in words_of(view_why(result()))
 
 
+def test_a_model_in_the_working_directory_is_named_as_it_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = replace(result(), model=tmp_path / "net.onnx")
+    assert f"autotune inspect {tmp_path}/net.onnx" in words_of(view_ending(study, ""))
+    monkeypatch.chdir(tmp_path)
+    assert "autotune inspect net.onnx" in words_of(view_ending(study, ""))
+
+
 def test_reasons_come_first_where_most_trials_failed() -> None:
     """A study in which no file could be made says so, and not that nothing was better."""
     reasons = {"ort_transformers: no pattern of a transformer was found": 9}

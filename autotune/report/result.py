@@ -1,7 +1,9 @@
 """The result of a study: what to use, the front beside the default, and the details."""
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from autotune.deploy.config import CONFIG, Interval
 from autotune.deploy.options import Value
@@ -62,7 +64,7 @@ def view_ending(result: StudyResult, page: str) -> View:
     blocks = [*_first_lines(result), *answer_blocks(result)]
     blocks.append(_written(result, [*result.files, *filter(None, [page])]))
     if result.best is result.baseline:
-        rest = f"autotune show {folder}; autotune inspect {typed(result.model)}"
+        rest = f"autotune show {folder}; autotune inspect {typed(_from_here(result.model))}"
     else:
         rest = f"autotune show {folder} (--why, --effects); autotune profile {folder}"
     blocks.append(Line(f"Details: {rest}"))
@@ -97,6 +99,13 @@ def view_effects(result: StudyResult) -> View:
     if unclear:
         blocks += [BLANK, Line(f"No clear effect: {', '.join(unclear)}.")]
     return View(blocks=blocks, data=result.to_json())
+
+
+def _from_here(path: Path) -> Path:
+    """Returns a path without the working directory that it lies in."""
+    with contextlib.suppress(OSError, ValueError):  # it lies elsewhere, or there is no directory
+        return path.relative_to(Path.cwd())
+    return path
 
 
 def headline(result: StudyResult) -> str:
