@@ -41,15 +41,16 @@ _SIGNALS = {
     "both": signal.SIGKILL,
 }
 """What the driver gets; another strike kills a measuring process alone."""
-_LOST_DEFAULT = "does not run with default options (killed)"
-"""How a study ends by itself whose measuring process was killed while the default started."""
+_LOST = ("does not run with default options (killed)", "end abruptly (killed")
+"""How a study ends by itself whose child was killed while the default started, or the model was
+read."""
 
 
 def _strike(study: Program, kind: str, temporary: Path) -> None:
     """Kills a measuring process, the driver or both, or sends the driver a signal."""
     process = study.process
     if process.poll() is not None:
-        assert _LOST_DEFAULT in study.words()
+        assert any(lost in study.words() for lost in _LOST)
         return
     if kind in ("worker", "both"):
         for worker in psutil.Process(process.pid).children(recursive=True)[-1:]:
@@ -61,7 +62,8 @@ def _strike(study: Program, kind: str, temporary: Path) -> None:
     process.send_signal(number)
     # until the program listens, a signal ends it at once, and there is nothing to keep
     code = process.wait(timeout=60)
-    assert code in (128 + number, -number) or _LOST_DEFAULT in study.words(), study.words()
+    is_lost = any(lost in study.words() for lost in _LOST)
+    assert code in (128 + number, -number) or is_lost, study.words()
     is_killed = number == signal.SIGKILL
     deadline = time.monotonic() + 60 * is_killed  # its orphans notice that they are alone
     while workers_of(temporary):
