@@ -316,7 +316,7 @@ def test_parts_of_unequal_ranges_are_joined_in_float(transposed: bool, tmp_path:
 def test_columns_of_unequal_factors_are_multiplied_in_float(tmp_path: Path) -> None:
     model = onnx_model(
         "a = MatMul(x, w) s = Sigmoid(a) y = Mul(s, sizes)",
-        {"w": normal(0, 32, 12) / 4, "sizes": np.float32([640] * 4 + [1] * 8)},
+        {"w": normal(0, 32, 12) / 4, "sizes": np.array([640] * 4 + [1] * 8, np.float32)},
         x="float[4,32] x",
     )
     made = make(model, tmp_path, _ROWS, precision="int8_static")
