@@ -308,6 +308,15 @@ def test_what_a_stranger_stored_is_not_believed(
     assert read_trials(study) == []
 
 
+def _after_refusal(study: optuna.Study, failure: Failure) -> Record:
+    """Returns what a study holds after one more trial that was refused."""
+    trial = _begin(study, ARENA)
+    for name, attribute in attributes_of(failure).items():
+        trial.set_user_attr(name, attribute)
+    study.tell(trial, state=TrialState.PRUNED)
+    return _record(study)
+
+
 def test_values_that_no_file_can_be_made_with_are_not_tried_again(
     storage: optuna.storages.BaseStorage,
 ) -> None:
@@ -316,11 +325,7 @@ def test_values_that_no_file_can_be_made_with_are_not_tried_again(
     failure = Failure(
         kind="refused", phase="prepare", message="no pattern", unfit={"arena": ("off",)}
     )
-    trial = _begin(study, ARENA)
-    for name, attribute in attributes_of(failure).items():
-        trial.set_user_attr(name, attribute)
-    study.tell(trial, state=TrialState.PRUNED)
-    record = _record(study)
+    record = _after_refusal(study, failure)
     beside = Configuration.of({"arena": "off", "intra_op_num_threads": 1})
     assert beside in record
     assert record.refusal(beside) == failure
@@ -343,11 +348,7 @@ def test_what_is_refused_twice_in_the_same_words_is_refused_after_other_passes_t
             message="no weight is large enough",
             unfit={"arena": ("off",), "intra_op_num_threads": (threads,)},
         )
-        trial = _begin(study, ARENA)
-        for name, attribute in attributes_of(failure).items():
-            trial.set_user_attr(name, attribute)
-        study.tell(trial, state=TrialState.PRUNED)
-        record = _record(study)
+        record = _after_refusal(study, failure)
         after_another = Configuration.of({"arena": "off", "intra_op_num_threads": 4})
         assert (after_another in record) is is_known
         assert Configuration.of({"intra_op_num_threads": threads}) not in record

@@ -124,11 +124,11 @@ def without_breaking(model: Model, sample: Feed) -> Model:
                 "sample": str(path),
                 "off": list(model.breaking),
             }
-            found = child.request(request, _TIME_LIMIT_S, Breaking).names
+            breaking = child.request(request, _TIME_LIMIT_S, Breaking).names
     except ChildFailure:  # what measures the default says more
         return model
     # a reply is a stranger's, and these become options of sessions
-    return replace(model, breaking=tuple(sorted(OPTIMIZERS.intersection(found))))
+    return replace(model, breaking=tuple(sorted(OPTIMIZERS.intersection(breaking))))
 
 
 def _check_names(path: Path, facts: ModelFacts) -> None:

@@ -129,6 +129,7 @@ def text_set(child: Child, model: Model, workload: Workload, folder: Path) -> di
         CannotMeasureError: the model does not generate, or its logits are no numbers, or its cache
             changes its answers.
     """
+    assert workload.plan is not None
     files = replace(SampleFiles.write(workload, folder), plan=workload.plan)
     try:
         request_session(child, files, model.path.absolute(), UNOPTIMISED, FIRST_LIMITS.load_s)
@@ -154,11 +155,10 @@ def text_set(child: Child, model: Model, workload: Workload, folder: Path) -> di
             "cannot be compared"
         )
     if sum(len(each["nll"]) for each in references) < sum(len(w[TOKENS]) - 1 for w in windows):
-        tokens = model.decoder.tokens if model.decoder else "TOKENS"
         raise CannotMeasureError(
             f"{model.path.name} does not give the logits of all tokens of a prompt, so text cannot "
             "be rated; export it with all of them (GenAI's builder without prune_lm_head), or "
-            f"measure single steps with --shape {tokens}=1,1"
+            f"measure single steps with --shape {workload.plan.decoder.tokens}=1,1"
         )
     if (difference := cache_difference(references)) > _CACHE_NLL:
         raise CannotMeasureError(

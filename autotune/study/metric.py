@@ -49,12 +49,12 @@ def load_metric(name: str) -> Metric:
     return judge
 
 
-def _locked(samples: Sequence[Feed]) -> list[Feed]:
+def _locked(samples: Sequence[Feed]) -> Sequence[Feed]:
     """Returns samples that the function cannot change: other answers are compared with them too."""
     copies = [{name: array.view() for name, array in sample.items()} for sample in samples]
     for view in (view for copy in copies for view in copy.values()):
         view.flags.writeable = False
-    return list(copies)
+    return copies
 
 
 def source_digest(name: str) -> str:
