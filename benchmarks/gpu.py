@@ -39,10 +39,8 @@ from autotune.facts.providers import READY, provider_states
 _HERE = Path(__file__).parent
 _OTHERS, _OURS = (ARRAYS, BOUND, EAGER, COMPILED), (TUNED_ARRAYS, TUNED)
 _LONGEST_WAY_S = 100.0
-# What timing a config takes at most, and what a study may take after Ctrl-C.
+# What timing a config takes at most, and what a study may take beyond its limit.
 _RESERVE_S, _ENDING_S = 20.0, 20.0
-# Of the time of a study: its search. It begins with the default, and the final comparison follows.
-_SEARCHED_SHARE = 0.4
 # How the time is shared out: a decoder's measurements are of prompts, steps and text.
 _WEIGHTS = {gpu_models.CNN: 1.0, gpu_models.ENCODER: 1.0, gpu_models.DECODER: 1.4}
 _HEAD = f"{'':29}{'ms':>10}{'of default':>12}{'device MiB':>12}{'error':>10}"
@@ -159,13 +157,10 @@ def _meaning(name: str, sizes: gpu_models.Sizes) -> str:
 
 
 def study(name: str, folder: Path, device: str, sizes: gpu_models.Sizes, left_s: float) -> str:
-    """Studies a model; returns what it selected, or why it failed, in a line.
-
-    A study that takes too long is ended as by Ctrl-C, and writes what its search found.
-    """
-    limit_s = max(20.0, left_s)
+    """Studies a model; returns what it selected and confirmed, or why it failed."""
+    limit_s = max(_ENDING_S + 10.0, left_s)
     command = [sys.executable, "-m", "autotune", "study", f"{name}.onnx", "--out", "out"]
-    command += ["--timeout", f"{limit_s * _SEARCHED_SHARE:.0f}s"]
+    command += ["--timeout", f"{limit_s - _ENDING_S:.0f}s"]
     command += ["--space", "cuda"] if device == "cuda" else ["--trials", "3"]
     if name == gpu_models.DECODER:
         command += ["--prompt-tokens", str(sizes.prompt), "--set", f"new_tokens={sizes.new}"]
@@ -192,8 +187,11 @@ def study(name: str, folder: Path, device: str, sizes: gpu_models.Sizes, left_s:
         return f"the study fails: {log.read_text('utf-8').strip()[-500:]}"
     words = ", ".join(f"{key}={value}" for key, value in best["configuration"].items())
     trials, spent_s = front["trials"], time.monotonic() - began
+    lines = log.read_text("utf-8").splitlines()
+    verdict = next((line for line in lines if line.startswith(f"{name}.onnx: ")), "no verdict")
     return (
-        f"the study: {trials} trials, {spent_s:.0f} s{remark}; selected: {words or 'the default'}"
+        f"the study: {trials} trials, {spent_s:.0f} s{remark}; selected: {words or 'the default'}\n"
+        f"it says: {verdict}"
     )
 
 
