@@ -10,6 +10,7 @@ from factories import onnx_model
 from autotune.deploy.opening import open_session
 from autotune.deploy.options import OPTIMIZERS
 from autotune.facts.model import describe
+from autotune.graph.graph_digest import SlimModels
 from autotune.graph.optimizers import RULES, TRANSFORMERS, firing_optimizers
 from autotune.graph.optimizers_child import firing
 from autotune.space.session import session_config
@@ -79,3 +80,20 @@ def test_they_are_found_in_a_child(product: Path) -> None:
     assert firing_optimizers(described) == ("ConvActivationFusion", "MatMulAddFusion")
     onnx.save(onnx.ModelProto(), product)
     assert firing_optimizers(described) == ()
+
+
+def test_a_large_weight_is_written_once_and_one_that_is_computed_equals_it(tmp_path: Path) -> None:
+    """ONNX Runtime writes what it computes itself into the graph, and leaves the rest outside."""
+    weight = np.random.default_rng(0).normal(size=(128, 256)).astype(np.float32)
+
+    def write(body: str, **constants: np.ndarray) -> Path:
+        body += " y = MatMul (x, w)"
+        return models.write(onnx_model(body, constants, x="float[1,128] x", y="float[1,256] y"))
+
+    models = SlimModels(tmp_path)
+    written, again, other = write("", w=weight), write("", w=weight), write("", w=weight + 1)
+    computed = write("w = Neg (n)", n=-weight)
+    assert written.stat().st_size < 1000
+    assert (tmp_path / "weights").stat().st_size == 3 * weight.nbytes
+    digests = [models.digest(path) for path in (written, again, computed, other)]
+    assert digests[0] == digests[1] == digests[2] != digests[3]

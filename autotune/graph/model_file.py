@@ -20,7 +20,12 @@ BLOCKED_DOMAIN = "com.microsoft.nchwc"
 """The domain of convolutions whose weights lie in the blocks of one kind of processor."""
 
 _BLOCKED_LAYOUT = "NchwcTransformer"
-_DATA_FILE = "session.optimized_model_external_initializers_file_name"
+DATA_FILE = "session.optimized_model_external_initializers_file_name"
+"""The entry of a session that writes its model: the file of the weights."""
+
+NO_PREPACKING = "session.disable_prepacking"
+"""The entry of a session whose weights need no layout of their kernels, because it never runs."""
+
 # The rest of a model has a few megabytes.
 _LARGEST_WEIGHTS_BYTES = LARGEST_PROTO_BYTES - (1 << 26)
 
@@ -72,10 +77,13 @@ def write_optimised(
     settings.log_severity_level = 4
     left_out = f"{_BLOCKED_LAYOUT};{leave_out}" if leave_out else _BLOCKED_LAYOUT
     settings.add_session_config_entry("optimization.disable_specified_optimizers", left_out)
-    # otherwise the written model refers to the external data of the source by their path
-    if size_with_data(source) > LARGEST_PROTO_BYTES // 2 or has_external_data(source):
-        settings.add_session_config_entry(_DATA_FILE, f"{target.name}.data")
-    for key, value in (entries or {}).items():
+    given = dict(entries or {})
+    # without a name the written model refers to the external data of the source by their path
+    if DATA_FILE not in given and (
+        size_with_data(source) > LARGEST_PROTO_BYTES // 2 or has_external_data(source)
+    ):
+        given[DATA_FILE] = f"{target.name}.data"
+    for key, value in given.items():
         settings.add_session_config_entry(key, value)
     onnxruntime.InferenceSession(
         source, settings, providers=["CPUExecutionProvider"], enable_fallback=0
@@ -95,12 +103,12 @@ def remove_unneeded(graph: onnx.GraphProto) -> None:
         if name not in needed:
             needed.add(name)
             waiting += taken_by(makers[name]) if name in makers else ()
-    _keep(graph.node, lambda node: not needed.isdisjoint(node.output))
+    keep(graph.node, lambda node: not needed.isdisjoint(node.output))
     needed |= {item.name for item in graph.input}  # an input without its default must be fed
-    _keep(graph.initializer, lambda item: item.name in needed)
+    keep(graph.initializer, lambda item: item.name in needed)
 
 
-def _keep(field: Any, is_kept: Callable[[Any], bool]) -> None:
+def keep(field: Any, is_kept: Callable[[Any], bool]) -> None:
     """Removes the other items of a repeated field, without a copy of those that stay."""
     for i in reversed(range(len(field))):
         if not is_kept(field[i]):

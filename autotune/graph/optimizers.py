@@ -7,7 +7,7 @@ from autotune.graph.graph_facts import Optimizers
 from autotune.process.child import Child, ChildFailure, memory_limit
 
 _CHILD = "autotune.graph.optimizers_child"
-# The graph is written out some twenty times.
+# All weights are in memory, and a part of them twice.
 _LARGEST_BYTES = 1 << 29
 _TIME_LIMIT_S = 300.0
 

@@ -13,9 +13,9 @@ import onnx
 
 from autotune.facts.graphs import all_nodes, operator_of
 from autotune.graph.algebra.model import simplify
-from autotune.graph.graph_digest import graph_digest
+from autotune.graph.graph_digest import SlimModels
 from autotune.graph.graph_facts import Optimizers
-from autotune.graph.model_file import save
+from autotune.graph.model_file import NO_PREPACKING
 from autotune.graph.optimizers import RULES, TRANSFORMERS
 from autotune.process.child_end import Message, serve
 
@@ -24,26 +24,26 @@ _CHANGED = re.compile(r"GraphTransformer (\w+) modified: 1")
 
 def firing(message: Message) -> Optimizers:
     """Returns the optimisations that change the model in the file ``path``, or its algebra."""
-    source = Path(message["path"])
-    changing = _firing(source, set())
-    model = onnx.load(source)
-    if simplify(model):
-        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-            save(model, Path(folder) / "model.onnx")
-            changing |= _firing(Path(folder) / "model.onnx", changing)
+    model = onnx.load(message["path"])
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        models = SlimModels(Path(folder))
+        changing = _firing(models, model, set())
+        model = onnx.load(message["path"])
+        if simplify(model):
+            changing |= _firing(models, model, changing)
     return Optimizers(names=tuple(sorted(changing)))
 
 
-def _firing(path: Path, known: set[str]) -> set[str]:
+def _firing(models: SlimModels, model: onnx.ModelProto, known: set[str]) -> set[str]:
     """Returns the optimisations that change a model, but for those that are known to change it."""
-    whole = graph_digest(path)
+    path = models.write(model)
+    operators = {operator_of(node) for node in all_nodes(model.graph)}
+    whole = models.digest(path)
     if whole is None:
         return set()
-    graph = onnx.load(path, load_external_data=False).graph
-    operators = {operator_of(node) for node in all_nodes(graph)}
     likely = TRANSFORMERS.intersection(_CHANGED.findall(_log(path)))
     likely |= {name for name, operator in RULES.items() if operator in operators}
-    return {name for name in likely - known if graph_digest(path, leave_out=name) != whole}
+    return {name for name in likely - known if models.digest(path, name) != whole}
 
 
 def _log(path: Path) -> str:
@@ -52,6 +52,7 @@ def _log(path: Path) -> str:
 
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 1
+    settings.add_session_config_entry(NO_PREPACKING, "1")
     with tempfile.TemporaryFile(dir=Path.cwd()) as file:
         kept = os.dup(2)
         os.dup2(file.fileno(), 2)

@@ -70,10 +70,10 @@ def _prepacked(source: Path, target: Path) -> None:
     import onnx
 
     from autotune.facts.graphs import all_weights
-    from autotune.graph.model_file import write_optimised
+    from autotune.graph.model_file import DATA_FILE, write_optimised
 
     entries = {
-        "session.optimized_model_external_initializers_file_name": f"{target.name}.data",
+        DATA_FILE: f"{target.name}.data",
         "session.optimized_model_external_initializers_min_size_in_bytes": str(_SMALLEST_BYTES),
         "session.save_external_prepacked_constant_initializers": "1",
     }

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from autotune.facts.graphs import ONNX_DOMAINS, RUNTIME_DOMAIN, all_graphs, operator_of
+from autotune.graph.model_file import keep
 
 Array = NDArray[Any]
 
@@ -309,14 +310,15 @@ class Scope:
         used |= self._captured | self._outputs | self._inputs
         del self._graph.node[:]
         self._graph.node.extend(nodes)
-        kept = [item for name, item in self._tensors.items() if name in used]
-        del self._graph.initializer[:]
-        self._graph.initializer.extend(kept)
-        known = {i.name: i for i in self._graph.value_info if i.name in self._producers}
+        known = {item.name for item in self._graph.initializer}
+        keep(self._graph.initializer, lambda item: item.name in used)
+        new = self._tensors.keys() & used - known
+        self._graph.initializer.extend(i for name, i in self._tensors.items() if name in new)
+        infos = {i.name: i for i in self._graph.value_info if i.name in self._producers}
         for node in nodes:
             name = node.output[0]
-            if node.domain == RUNTIME_DOMAIN and name not in known and name in self.facts:
+            if node.domain == RUNTIME_DOMAIN and name not in infos and name in self.facts:
                 # shape inference does not know these operators
-                known[name] = helper.make_tensor_value_info(name, *self.facts[name])
+                infos[name] = helper.make_tensor_value_info(name, *self.facts[name])
         del self._graph.value_info[:]
-        self._graph.value_info.extend(known.values())
+        self._graph.value_info.extend(infos.values())
