@@ -4,6 +4,7 @@ import hashlib
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import external_data_helper, numpy_helper
@@ -133,7 +134,8 @@ class SlimModels:
     def _identity(self, tensor: onnx.TensorProto) -> str:
         """Returns a word that equal weights have, in the file or not."""
         if external_data_helper.uses_external_data(tensor):
-            contents = self._digests[external_data_helper.ExternalDataInfo(tensor).offset or 0]
+            place: Any = external_data_helper.ExternalDataInfo(tensor)
+            contents = self._digests[place.offset or 0]
         else:
             is_raw = tensor.HasField("raw_data")
             raw = tensor.raw_data if is_raw else numpy_helper.to_array(tensor).tobytes()
