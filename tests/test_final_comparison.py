@@ -12,8 +12,7 @@ import pytest
 from factories import make_numbers
 from fakes import REFERENCE_MS, FakeMeasurer, measurement, parameter, refusal, space
 
-from autotune.deploy.config import Interval, Numbers
-from autotune.deploy.decoder import LengthTimes
+from autotune.deploy.config import Interval, LengthTimes, Numbers
 from autotune.deploy.options import Value
 from autotune.errors import CannotMeasureError
 from autotune.measure.outcome import (

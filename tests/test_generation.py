@@ -18,7 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 from views import words_of
 
 import autotune
-from autotune.deploy.decoder import CACHE, CROSS, STATE, LengthTimes, Port, decoder_of
+from autotune.deploy.config import LengthTimes
+from autotune.deploy.decoder import CACHE, CROSS, STATE, Port, decoder_of
 from autotune.deploy.generation import Generation, generation
 from autotune.errors import CannotMeasureError, DataError, ModelError, RequestError
 from autotune.facts.feeds import load_samples

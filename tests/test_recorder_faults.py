@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from autotune.applications import inputs, recorder, returned, start, watching
-from autotune.deploy import applying, hook, passed
+from autotune.deploy import applying, guard, hook, passed
 from autotune.deploy.application import FILE, ReplacedSession, TunedApplication
 from autotune.deploy.passed import Interface, Passed
 from autotune.process.durable import write_json
 
-_MODULES = (recorder, watching, inputs, returned, hook, passed, applying)
+_MODULES = (recorder, watching, inputs, returned, guard, hook, passed, applying)
 # The bodies that call ONNX Runtime's own methods: a line of theirs beside that call has no guard
 # but the function's own `try`, and what hands a fault of the application's on must not fail.
 _ENTRIES = frozenset({"entry", "method", "bind", "__init__", "called", "swallow", "load_and_patch"})
@@ -284,6 +284,7 @@ def test_a_fault_at_any_line_leaves_the_application_alone(model: Path, tmp_path:
         passed,
         applying._Application,
         applying,
+        guard,
         hook,
     ],
     ids=lambda owner: owner.__name__.rpartition(".")[2],
@@ -344,7 +345,7 @@ def test_what_hides_an_alarm_is_not_swallowed(
 
     monkeypatch.setattr(signal, "getsignal", lambda number: on_alarm if number == 14 else None)
     with pytest.raises(kind, match="too late"):
-        hook.guarded(close)()
+        guard.guarded(close)()
 
 
 def test_an_alarm_at_any_line_of_the_recorder_is_seen(
@@ -378,3 +379,34 @@ def test_an_alarm_at_any_line_of_the_recorder_is_seen(
             break
         tried += len(thrown)
     assert tried > 60
+
+
+def test_an_alarm_while_a_session_opens_tuned_is_seen(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its TimeoutError is an OSError, which means a missing file where the loader looks for one."""
+
+    def on_alarm(*_: object) -> None:
+        raise TimeoutError("too late")
+
+    look = Path.stat
+
+    def look_at_the_alarm(path: Path, **named: Any) -> Any:
+        if path.name == "best.json":
+            signal.raise_signal(signal.SIGALRM)
+        return look(path, **named)
+
+    earlier = signal.signal(signal.SIGALRM, on_alarm)
+    try:
+        module = runtime()
+        _hooked(module, model, tmp_path)
+        settings = module.C.SessionOptions()
+        settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        monkeypatch.setattr(Path, "stat", look_at_the_alarm)
+        with pytest.raises(TimeoutError, match="too late"):
+            module.InferenceSession(str(model), sess_options=settings)
+        assert signal.getsignal(signal.SIGALRM) is on_alarm
+        with pytest.raises(TimeoutError, match="too late"):
+            signal.raise_signal(signal.SIGALRM)
+    finally:
+        signal.signal(signal.SIGALRM, earlier)

@@ -12,8 +12,7 @@ from made_results import member, part, result, simplification
 from rich.console import Console
 from views import lines_of, words_of
 
-from autotune.deploy.config import Interval
-from autotune.deploy.decoder import LengthTimes
+from autotune.deploy.config import Interval, LengthTimes
 from autotune.deploy.options import Value
 from autotune.report.changes import view_why
 from autotune.report.result import headline, view_effects, view_ending, view_result

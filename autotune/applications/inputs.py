@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from autotune.deploy.hook import swallow
+from autotune.deploy.guard import swallow
 
 BOUND = "_autotune_bound"
 """The attribute of a binding that holds its inputs by name."""

@@ -34,7 +34,7 @@ from autotune.applications.layout import (
     Settings,
 )
 from autotune.applications.returned import FedBy, Returned
-from autotune.deploy.hook import guarded, say, swallow
+from autotune.deploy.guard import guarded, say, swallow
 from autotune.deploy.records import to_plain
 
 # The 1st, 2nd, 4th, 8th ... input of a shape are kept, so that they spread over the whole time.
@@ -306,7 +306,8 @@ class Recorder:
         return cell, feed
 
     def _key(self, feed: Any, asked: tuple[Any, Any], fed: Mapping[str, FedBy]) -> object:
-        shapes = [fed.get(name, value.shape) for name, value in feed.items()]
+        # the shape of an array takes longer than its place
+        shapes = [fed[n] if n in fed else value.shape for n, value in feed.items()]  # noqa: SIM401
         return (asked, *feed, *shapes)
 
     def _new_shape(

@@ -34,17 +34,16 @@ class Returned(threading.local):
     def places(self, session: int, feed: Mapping[str, Any]) -> dict[str, FedBy]:
         """Returns where inputs are in the latest calls of sessions in this thread, by name."""
         places: dict[str, FedBy] = {}
-        if not self._notes:
-            return places
+        notes, calls, changed = self._notes, self._calls, self._changed
         for name, value in feed.items():
-            note = self._notes.get(id(value))
+            note = notes.get(id(value))
             if note is None or note[0]() is not value:  # another one has its address now
                 continue
             _, place, call, digest = note
-            if call != self._calls[place[0]] or (session, name) in self._changed:
+            if call != calls[place[0]] or (changed and (session, name) in changed):
                 continue
             if digest is not None and digest != zlib.crc32(value.tobytes()):
-                self._changed.add((session, name))
+                changed.add((session, name))
                 continue
             places[name] = place
         return places
@@ -66,21 +65,25 @@ class Returned(threading.local):
         """
         call = self._calls[session] = self._calls.get(session, 0) + 1
         is_checked = call & (call - 1) == 0
+        notes, ref = self._notes, weakref.ref
         for name in fed:
-            self._add(feed[name], (session, name), call, is_checked=is_checked)
+            value = feed[name]
+            held = notes[id(value)][0]
+            digest = _digest(value) if is_checked else None
+            notes[id(value)] = (held, (session, name), call, digest)
         for number, value in enumerate(results):
-            self._add(value, (session, number), call, is_checked=is_checked)
-        if len(self._notes) > self._most:
-            self._notes = {key: own for key, own in self._notes.items() if own[0]() is not None}
+            try:
+                held = ref(value)
+            except TypeError:  # lists and texts are no caches
+                continue
+            digest = _digest(value) if is_checked else None
+            notes[id(value)] = (held, (session, number), call, digest)
+        if len(notes) > self._most:
+            self._notes = {key: own for key, own in notes.items() if own[0]() is not None}
             self._most = max(_FEWEST_NOTES, 2 * len(self._notes))
 
-    def _add(self, value: Any, place: FedBy, call: int, *, is_checked: bool) -> None:
-        """Notes an array or a value of ONNX Runtime's; lists and texts are no caches."""
-        try:
-            held = weakref.ref(value)
-        except TypeError:
-            return
-        digest = None
-        if is_checked and hasattr(value, "dtype") and not value.dtype.hasobject:
-            digest = zlib.crc32(value.tobytes())
-        self._notes[id(value)] = (held, place, call, digest)
+
+def _digest(value: Any) -> int | None:
+    """Returns a digest of the bytes of an array; None for a value of ONNX Runtime's."""
+    is_array = hasattr(value, "dtype") and not value.dtype.hasobject
+    return zlib.crc32(value.tobytes()) if is_array else None

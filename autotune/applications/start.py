@@ -11,7 +11,8 @@ import autotune
 from autotune.applications.layout import BUDGET, END, FORMAT, INPUTS, MODELS, SETTINGS, Settings
 from autotune.applications.recorder import Recorder
 from autotune.applications.watching import patch_sessions
-from autotune.deploy.hook import guarded, when_imported
+from autotune.deploy.guard import guarded
+from autotune.deploy.hook import when_imported
 from autotune.deploy.passed import watch
 from autotune.deploy.records import to_plain
 from autotune.errors import RequestError
@@ -80,13 +81,21 @@ def write_end(folder: Path, exit_code: int, wall_s: float) -> None:
 
 def start(folder: str) -> None:
     """Records this process into `folder` from the moment when it imports onnxruntime."""
+    when_imported(lambda module: record_into(folder, module))
+
+
+def record_into(folder: str, module: ModuleType) -> None:
+    """Records this process, which has just imported onnxruntime, into `folder`.
+
+    Args:
+        module: The module that defines ``InferenceSession``.
+
+    Raises:
+        AutotuneError: the folder is no recording any more.
+    """
     recorder = Recorder(Path(folder))
-
-    def patch(module: ModuleType) -> None:
-        recorder.begin()
-        watch(module)
-        patch_sessions(module, recorder)
-        os.register_at_fork(after_in_child=guarded(recorder.begin_in_child))
-        atexit.register(guarded(recorder.end))
-
-    when_imported(patch)
+    recorder.begin()
+    watch(module)
+    patch_sessions(module, recorder)
+    os.register_at_fork(after_in_child=guarded(recorder.begin_in_child))
+    atexit.register(guarded(recorder.end))

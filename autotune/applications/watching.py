@@ -17,7 +17,7 @@ from autotune.applications.inputs import BOUND, BOUND_OUTPUTS, patch_binding
 from autotune.applications.layout import FAILED, KINDS, LONG_NS
 from autotune.applications.recorder import Recorder
 from autotune.applications.returned import FedBy
-from autotune.deploy.hook import swallow
+from autotune.deploy.guard import swallow
 
 _ATTRIBUTE = "_autotune_watched"
 _now_ns, _cpu_ns = time.monotonic_ns, time.thread_time_ns

@@ -20,14 +20,8 @@ from typing import Any
 
 from autotune.deploy.application import CONFIG, ReplacedSession, TunedApplication
 from autotune.deploy.files import is_file
-from autotune.deploy.hook import (
-    REPORT_VARIABLE,
-    VERBOSE_VARIABLE,
-    guarded,
-    say,
-    swallow,
-    when_imported,
-)
+from autotune.deploy.guard import guarded, say, signals_held, swallow
+from autotune.deploy.hook import REPORT_VARIABLE, VERBOSE_VARIABLE, when_imported
 from autotune.deploy.passed import LOGGING, Digests, interface_of, understand, watch, working
 
 # A model of one node, as bytes: x -> Identity -> y, floats of one element.
@@ -57,16 +51,18 @@ def apply(folder: str | os.PathLike[str], *, verbose: bool = False) -> None:
     when_imported(functools.partial(_patch, tuned, path, verbose))
 
 
-def start_tuned(folder: str) -> None:
-    """Does the same for a process that has not imported onnxruntime yet; the hook calls it.
+def apply_to(module: ModuleType, folder: str) -> None:
+    """Does the same for a process that has just imported onnxruntime; the hook calls it.
+
+    Args:
+        module: The module that defines ``InferenceSession``.
+        folder: The tuned application.
 
     Raises:
         ConfigError: `folder` is no tuned application.
     """
     path = Path(folder)
-    tuned = TunedApplication.read(path)
-    verbose = os.environ.get(VERBOSE_VARIABLE) == "1"
-    when_imported(functools.partial(_patch, tuned, path, verbose))
+    _patch(TunedApplication.read(path), path, os.environ.get(VERBOSE_VARIABLE) == "1", module)
 
 
 class _Application:
@@ -260,10 +256,14 @@ def _patch(tuned: TunedApplication, folder: Path, verbose: bool, module: ModuleT
     @functools.wraps(original)
     def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
         is_open = False
+        struck: list[Callable[[], object]] = []
         try:
-            is_open = application.open(self, arguments, named)
+            with signals_held(struck):
+                is_open = application.open(self, arguments, named)
         except Exception as fault:  # noqa: BLE001  # the application gets ONNX Runtime's own words
             swallow(fault)
+        for handle in struck:
+            handle()
         if not is_open:
             original(self, *arguments, **named)
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated
 
 from autotune.deploy import kinds
-from autotune.deploy.decoder import LengthTimes
 from autotune.deploy.files import digest_files, is_folder, read_json
 from autotune.deploy.options import Value
 from autotune.deploy.records import (
     Amount,
     BareName,
     Json,
+    MeasuredPositive,
     Positive,
     PositiveWhole,
     Text,
@@ -195,6 +195,22 @@ class ProviderEvidence:
     cached_load_ms: float | None = None
     copy_ms: float | None = None
     device_memory_by_difference: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthTimes:
+    """The times of a generation after a prompt of one length, by the clock.
+
+    Attributes:
+        context: Tokens in the cache in the middle of the timed steps.
+        ttft_ms: Time to the first token: the prompt.
+        step_ms: Median time of a further token.
+    """
+
+    prompt_tokens: PositiveWhole
+    context: PositiveWhole
+    ttft_ms: MeasuredPositive
+    step_ms: MeasuredPositive
 
 
 QUANTITIES = (

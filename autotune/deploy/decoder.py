@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.deploy.records import MeasuredPositive, PositiveWhole, Text, Whole
+from autotune.deploy.records import PositiveWhole, Text, Whole
 from autotune.errors import RequestError
 
 CACHE, CROSS, STATE = "cache", "cross", "state"
@@ -143,22 +143,6 @@ class Plan:
 
     decoder: Decoder
     new_tokens: PositiveWhole
-
-
-@dataclass(frozen=True, kw_only=True)
-class LengthTimes:
-    """The times of a generation after a prompt of one length, by the clock.
-
-    Attributes:
-        context: Tokens in the cache in the middle of the timed steps.
-        ttft_ms: Time to the first token: the prompt.
-        step_ms: Median time of a further token.
-    """
-
-    prompt_tokens: PositiveWhole
-    context: PositiveWhole
-    ttft_ms: MeasuredPositive
-    step_ms: MeasuredPositive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,19 @@
-"""Changes ONNX Runtime's session class as soon as an application imports it. Standard library only.
+"""Changes ONNX Runtime's session class as soon as an application imports it.
 
 The class is changed in place, so subclasses, ``isinstance`` and every way to import it stay as they
-are. The module that defines it is imported before ``import onnxruntime`` returns.
+are. The module that defines it is imported before ``import onnxruntime`` returns. Each Python
+process of a command pays for this module, so it imports what Python has loaded by itself.
 """
 
 import atexit
-import contextlib
-import functools
-import signal
 import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any
+
+# a type checker takes this name for true; importing typing would take longer than all of this file
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+    from typing import Any
 
 MODULE = "onnxruntime.capi.onnxruntime_inference_collection"
 """The module that defines ``InferenceSession``."""
@@ -32,7 +34,7 @@ REPORT_VARIABLE = "AUTOTUNE_REPORT"
 """Environment variable: a file to which each process appends which sessions were replaced."""
 
 
-def when_imported(patch: Callable[[ModuleType], None]) -> None:
+def when_imported(patch: "Callable[[ModuleType], None]") -> None:
     """Calls `patch` with the module that defines the session class: now, or once it is imported."""
     module = sys.modules.get(MODULE)
     if module is not None and hasattr(module, "InferenceSession"):
@@ -40,77 +42,27 @@ def when_imported(patch: Callable[[ModuleType], None]) -> None:
     else:
         finder = _Finder(patch)
         sys.meta_path.insert(0, finder)
-        atexit.register(guarded(finder.end))
-
-
-def say(text: str) -> None:
-    """Writes a line to stderr, where there is one."""
-    try:
-        sys.stderr.write(f"autotune: {text}\n")
-    except Exception as fault:  # noqa: BLE001  # an application may have closed it
-        swallow(fault)
-
-
-def swallow(fault: Exception, note: Callable[[Exception], None] | None = None) -> None:
-    """Lets an application go on after a fault of autotune's own.
-
-    Args:
-        fault: The fault.
-        note: Writes it down, as far as that works.
-
-    Raises:
-        BaseException: the fault is the application's, or took the place of one that is: its signal
-            handler raised it, such as that of an alarm.
-    """
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    codes = [getattr(handler, "__code__", None) for handler in handlers if callable(handler)]
-    own: BaseException | None = fault
-    while own is not None:
-        place = own.__traceback__
-        while place is not None and place.tb_frame.f_code not in codes:
-            place = place.tb_next
-        if place is not None or not isinstance(own, Exception):  # Ctrl-C and exits are none of ours
-            raise own from own.__cause__
-        own = own.__context__
-    if note is not None:
-        try:
-            note(fault)
-        except Exception as another:  # noqa: BLE001
-            swallow(another)
-
-
-def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that an application may call: a fault of it changes nothing."""
-
-    @functools.wraps(function)
-    def entry(*arguments: Any, **named: Any) -> Any:
-        try:
-            return function(*arguments, **named)
-        except Exception as fault:  # noqa: BLE001  # the application goes on
-            swallow(fault)
-            return None
-
-    return entry
+        atexit.register(finder.end)
 
 
 class _Finder:
     """Finds the one module as the other finders do, and patches it after it was loaded."""
 
-    def __init__(self, patch: Callable[[ModuleType], None]) -> None:
+    def __init__(self, patch: "Callable[[ModuleType], None]") -> None:
         self._patch = patch
         self._is_asked = False
 
     def end(self) -> None:
         """Says so where a finder of the application imported onnxruntime without asking others."""
         if MODULE in sys.modules and not self._is_asked:
-            say(
-                "onnxruntime stays as it is: the application's own import hook found it first; let "
-                "the application call autotune.record or autotune.apply"
+            _say(
+                "the application's own import hook found it first; let the application call "
+                "autotune.record or autotune.apply"
             )
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> Any:
+        self, name: str, path: "Sequence[str] | None", target: "ModuleType | None" = None
+    ) -> "Any":
         """Returns the spec of the module that defines the session class; None for all others."""
         if name != MODULE:
             return None
@@ -122,24 +74,35 @@ class _Finder:
         try:
             self._patch_when_loaded(spec)
         except Exception as fault:  # noqa: BLE001  # such as a loader that takes no attribute
-            say(f"onnxruntime stays as it is: {fault}")
+            _say(fault)
         return spec
 
-    def _patch_when_loaded(self, spec: Any) -> None:
+    def _patch_when_loaded(self, spec: "Any") -> None:
         if spec is None or spec.loader is None:
             return
         loader = spec.loader
         load = loader.exec_module
 
-        def load_and_patch(module: ModuleType) -> None:
-            with contextlib.suppress(Exception):  # nothing of the hook stays in the import system
+        def load_and_patch(module: "ModuleType") -> None:
+            try:  # nothing of the hook stays in the import system
                 del loader.exec_module
                 sys.meta_path.remove(self)
+            except Exception:  # noqa: BLE001  # the module is loaded all the same
+                pass
             load(module)
             try:
                 self._patch(module)
             except Exception as fault:  # noqa: BLE001  # the application imports it all the same
+                from autotune.deploy.guard import swallow
+
                 swallow(fault)
-                say(f"onnxruntime stays as it is: {fault}")
+                _say(fault)
 
         loader.exec_module = load_and_patch  # the loader belongs to this spec alone
+
+
+def _say(reason: object) -> None:
+    """Says why sessions are opened as without autotune."""
+    from autotune.deploy.guard import say
+
+    say(f"onnxruntime stays as it is: {reason}")

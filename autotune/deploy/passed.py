@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from autotune.deploy.hook import swallow
+from autotune.deploy.guard import swallow
 from autotune.deploy.options import RUN_ENTRIES, SESSION_ENTRIES, Value
 from autotune.deploy.providers import CPU
 from autotune.deploy.records import Text

@@ -9,7 +9,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from autotune.deploy.decoder import LengthTimes, Plan
+from autotune.deploy.config import LengthTimes
+from autotune.deploy.decoder import Plan
 from autotune.deploy.generation import Generation, Mark
 from autotune.errors import RequestError
 from autotune.facts.feeds import Feed, save_samples

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from autotune.deploy.config import Coverage, Interval
-from autotune.deploy.decoder import LengthTimes
+from autotune.deploy.config import Coverage, Interval, LengthTimes
 from autotune.deploy.options import Value
 from autotune.deploy.placement import Placement
 from autotune.deploy.records import Amount, Positive, PositiveWhole

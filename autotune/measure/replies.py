@@ -6,7 +6,7 @@ The child is :mod:`autotune.measure.measure_child`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.deploy.decoder import LengthTimes
+from autotune.deploy.config import LengthTimes
 from autotune.deploy.placement import Placement
 from autotune.deploy.records import (
     MeasuredAmount,

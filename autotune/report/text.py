@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autotune.deploy.config import Interval
-    from autotune.deploy.decoder import LengthTimes
+    from autotune.deploy.config import Interval, LengthTimes
 
 _LONGEST_TEXT = 200
 _SMALLEST_RANGE_MIB = 0.1

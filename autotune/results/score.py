@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.deploy.config import Interval, Numbers, ProviderEvidence
-from autotune.deploy.decoder import LengthTimes
+from autotune.deploy.config import Interval, LengthTimes, Numbers, ProviderEvidence
 from autotune.measure.outcome import Measurement
 from autotune.measure.statistics import Scatter, mean_log_interval, student_t
 from autotune.search.objective import (

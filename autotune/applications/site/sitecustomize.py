@@ -1,28 +1,41 @@
 """Starts the hook of `autotune record` and `autotune run` in each Python process of a command.
 
 Python imports a module of this name at its start; this folder stands first on ``PYTHONPATH`` for
-the command and its child processes. The application's own ``sitecustomize`` still runs. Nothing but
-the standard library is imported until the application imports onnxruntime.
+the command and its child processes. The application's own ``sitecustomize`` still runs. Next to
+nothing is imported until the application imports onnxruntime.
 """
 
 import os
 import sys
+from types import ModuleType
 
 
 def _start() -> None:
     """Installs the hook that the environment asks for; a fault is printed and changes nothing."""
     try:
         _find_package()
-        if folder := os.environ.get("AUTOTUNE_RECORD"):
-            from autotune.applications.start import start
+        from autotune.deploy.hook import when_imported
 
-            start(folder)
-        if folder := os.environ.get("AUTOTUNE_APPLY"):
-            from autotune.deploy.applying import start_tuned
-
-            start_tuned(folder)
+        if recording := os.environ.get("AUTOTUNE_RECORD"):
+            when_imported(lambda module: _record(recording, module))
+        if tuned := os.environ.get("AUTOTUNE_APPLY"):
+            when_imported(lambda module: _apply(tuned, module))
     except Exception as error:  # noqa: BLE001  # the application runs whatever happens here
         sys.stderr.write(f"autotune: the hook did not start: {type(error).__name__}: {error}\n")
+
+
+def _record(folder: str, module: ModuleType) -> None:
+    """Records the sessions of this process."""
+    from autotune.applications.start import record_into
+
+    record_into(folder, module)
+
+
+def _apply(folder: str, module: ModuleType) -> None:
+    """Opens the sessions of this process tuned."""
+    from autotune.deploy.applying import apply_to
+
+    apply_to(module, folder)
 
 
 def _find_package() -> None:
@@ -33,27 +46,22 @@ def _find_package() -> None:
     Raises:
         ImportError: the application has a module of its own of this name, which it is to get.
     """
-    import importlib.machinery
-    import importlib.util
+    from importlib.machinery import PathFinder
 
-    first = importlib.machinery.PathFinder.find_spec("autotune", [_script_folder(), *sys.path])
+    first = PathFinder.find_spec("autotune", [_script_folder(), *sys.path])
     if first is not None and first.origin is not None:
         mark = os.path.join(os.path.dirname(first.origin), "deploy", "hook.py")  # noqa: PTH118, PTH120
         if not os.path.exists(mark):  # noqa: PTH110
             raise ImportError(f"the application has another module autotune, {first.origin}")
-    if importlib.util.find_spec("autotune") is not None:
-        return
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
-    spec = importlib.util.spec_from_file_location(
-        "autotune",
-        os.path.join(package, "__init__.py"),  # noqa: PTH118
-        submodule_search_locations=[package],
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["autotune"] = module
-    spec.loader.exec_module(module)
+    try:
+        import autotune
+    except ImportError:
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+        sys.path.append(os.path.dirname(package))  # noqa: PTH120
+        try:
+            import autotune  # noqa: F401
+        finally:
+            sys.path.pop()
 
 
 def _script_folder() -> str:

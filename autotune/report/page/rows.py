@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.deploy.config import Interval
-from autotune.deploy.decoder import LengthTimes
+from autotune.deploy.config import Interval, LengthTimes
 from autotune.deploy.options import Value
 from autotune.measure.outcome import Failure, Measurement
 from autotune.report.page.state import StudyState
