@@ -1,4 +1,4 @@
-"""How well a measurement repeats, and which estimator repeats best.
+"""How well a measurement repeats.
 
     python benchmarks/noise.py [MODEL.onnx ...] [--json] [--quick]
 
@@ -12,9 +12,9 @@ A repetition in which the machine was not quiet for long enough is repeated, at 
 the number of these is printed.
 
 Each is measured on the machine as it is and beside neighbours: two processes that each burn a core
-at random intervals. The estimators are computed from the same raw time slices; `p50` is what other
-tools report, the median of a plain loop in a process of its own, for as long. At the end, chains of
-33 and of 34 layers are measured one after the other and ranked, 40 times over.
+at random intervals. `p50` is what other tools report, the median of a plain loop in a process of
+its own, for as long. At the end, chains of 33 and of 34 layers are measured one after the other and
+ranked, 40 times over.
 
 Without a model, three are built. NAME_inputs.npz beside NAME.onnx is its input.
 """
@@ -29,14 +29,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import program
 from inputs import workload_of
 from neighbours import neighbours
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.deploy.session import SessionConfig
@@ -48,7 +46,6 @@ from autotune.measure.measurer import DuetMeasurer
 from autotune.measure.outcome import Effort, Measurement
 from autotune.measure.replies import FirstRuns, SliceTimes
 from autotune.measure.requests import SampleFiles, request_session
-from autotune.measure.statistics import chosen_slices, median_interval
 from autotune.process.child import Child
 
 _TIME_CAP_S = 1.6
@@ -59,11 +56,8 @@ _LAYERS, _ONE_MORE, _A_FIFTH_MORE = 33, 34, 40
 _MOST_RETAKES = 3
 _retakes: Counter[str] = Counter()
 
-Raw = dict[str, Any]
-"""The raw time slices of a measurement, as the folder `samples/` of a study keeps them."""
-Estimator = Callable[[Raw], float]
-Rows = dict[tuple[str, str, bool], list[Raw]]
-"""Raw time slices by model, pair and whether neighbours were at work."""
+Rows = dict[tuple[str, str, bool], list[float]]
+"""Ratios to the default by model, pair and whether neighbours were at work."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +65,7 @@ class Plan:
     """How often and how long to measure.
 
     Attributes:
-        folder: For models and raw turns.
+        folder: For models and samples.
         repetitions: Of each measurement.
         tries: Of ranking two chains.
         seconds: Longest time of time slices in one measurement.
@@ -83,68 +77,6 @@ class Plan:
     tries: int
     seconds: float
     retakes: int
-
-
-def slices_of(raw: Raw, side: str) -> NDArray[np.float64]:
-    """Returns the median run of each time slice of ``reference`` or ``configuration``, in ns."""
-    ends = np.cumsum(raw[f"{side}_runs"])[:-1]
-    turns = np.split(raw[f"{side}_ns"], ends)
-    return np.asarray([float(np.median(time_slice)) for time_slice in turns])
-
-
-def ratios_of(raw: Raw) -> NDArray[np.float64]:
-    """Returns each time slice of the configuration over the mean of the two around it."""
-    reference, before = slices_of(raw, "reference"), raw["before"]
-    around: NDArray[np.float64] = (reference[before] + reference[before + 1]) / 2
-    return slices_of(raw, "configuration") / around
-
-
-def _loudness(raw: Raw) -> NDArray[np.float64]:
-    """Returns how far the slower of the two time slices around is above the quiet level."""
-    reference, before = slices_of(raw, "reference"), raw["before"]
-    slower: NDArray[np.float64] = np.maximum(reference[before], reference[before + 1])
-    return slower / (float(raw["undisturbed_ms"]) * 1e6)
-
-
-def _chosen(raw: Raw) -> float:
-    return _ratio(raw, _loudness(raw) <= 1)
-
-
-def _ratio(raw: Raw, quiet: NDArray[np.bool_]) -> float:
-    return median_interval(ratios_of(raw)[chosen_slices(quiet.tolist())]).value
-
-
-def _both_quiet(raw: Raw) -> float:
-    own = slices_of(raw, "configuration")
-    quiet = (_loudness(raw) <= 1) & (own <= np.quantile(own, 0.05) * 1.15)
-    return _ratio(raw, quiet)
-
-
-def _weighted(raw: Raw) -> float:
-    """Returns the weighted median: a time slice counts the less the noisier it was around it."""
-    ratios = ratios_of(raw)
-    weights = np.exp(-np.maximum(0, _loudness(raw) - 0.87) / 0.05)
-    order = np.argsort(ratios)
-    sums = np.cumsum(weights[order])
-    return float(ratios[order][np.searchsorted(sums, sums[-1] / 2)])
-
-
-def _of_quantiles(share: float) -> Estimator:
-    return lambda raw: float(
-        np.quantile(raw["configuration_ns"], share) / np.quantile(raw["reference_ns"], share)
-    )
-
-
-_ESTIMATORS: dict[str, Estimator] = {
-    "median of quiet ratios": _chosen,
-    "median of all ratios": lambda raw: float(np.median(ratios_of(raw))),
-    "both sides quiet": _both_quiet,
-    "weighted median": _weighted,
-    "ratio of 10 % quantiles": _of_quantiles(0.1),
-    "ratio of 25 % quantiles": _of_quantiles(0.25),
-    "ratio of fastest": _of_quantiles(0.0),
-    "ratio of medians": _of_quantiles(0.5),
-}
 
 
 def main() -> None:
@@ -167,7 +99,7 @@ def main() -> None:
         for path in [path.resolve() for path in given.models] or build(plan.folder):
             measure_model(path, plan, rows, plain)
         right = measure_chains(plan, rows)
-    print_tables(rows, plain)
+    print_table(rows, plain)
     summary = summarise(rows, plain) | {"rank3_right": right / tries}
     print(f"\n3 % ranked right in {right} of {tries} tries")
     for name, value in summary.items():
@@ -240,11 +172,11 @@ def measure_chains(plan: Plan, rows: Rows) -> int:
         for repetition in range(plan.repetitions):
             for noisy in (False, True):
                 with neighbours(2 if noisy else 0, repetition):
-                    raw = measure(paths[_A_FIFTH_MORE], SessionConfig())
-                    rows["chain", "work", noisy].append(raw)
+                    ratio = measure(paths[_A_FIFTH_MORE], SessionConfig())
+                    rows["chain", "work", noisy].append(ratio)
         for i in range(plan.tries):
             ratios = {
-                layers: _chosen(measure(paths[layers], SessionConfig()))
+                layers: measure(paths[layers], SessionConfig())
                 for layers in order.sample((_LAYERS, _ONE_MORE), 2)
             }
             right += ratios[_ONE_MORE] > ratios[_LAYERS]
@@ -257,7 +189,7 @@ def summarise(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> dict[st
 
     def worst(pair: str, noisy: bool) -> float:
         return max(
-            _spread([_chosen(raw) for raw in repetitions])
+            _spread(repetitions)
             for (_, which, state), repetitions in rows.items()
             if which == pair and state == noisy
         )
@@ -277,30 +209,23 @@ def summarise(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> dict[st
     }
 
 
-def print_tables(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> None:
-    """Prints, for each pair and model, median, spread and standard deviation of each estimator."""
+def print_table(rows: Rows, plain: dict[tuple[str, bool], list[float]]) -> None:
+    """Prints, for each pair and model, median, spread and standard deviation of the estimates."""
     _note("")
+    print(f"{'':44} {'median':>8} {'bias':>8} {'spread':>8} {'sd':>8}")
     for (model, pair, noisy), repetitions in sorted(rows.items(), key=lambda item: item[0][1:]):
         truth = {"same": 1.0, "work": _A_FIFTH_MORE / _LAYERS}.get(pair)
-        where = "beside neighbours" if noisy else "as it is"
-        truth_words = "" if truth is None else f", truth {truth:.3f}"
-        turns = np.median([len(raw["before"]) for raw in repetitions])
-        print(
-            f"\n{pair}, {model}, machine {where}{truth_words} "
-            f"({len(repetitions)} x {turns:.0f} turns)"
-        )
-        print(f"  {'estimator':26} {'median':>8} {'bias':>8} {'spread':>8} {'sd':>8}")
-        for name, estimator in _ESTIMATORS.items():
-            _print_row(name, [estimator(raw) for raw in repetitions], truth)
+        where = ", beside neighbours" if noisy else ""
+        _print_row(f"{pair}, {model}{where}", repetitions, truth)
         if pair == "same":
-            _print_row("p50 of a plain loop, ms", plain[model, noisy], None)
+            _print_row("  p50 of a plain loop, ms", plain[model, noisy], None)
 
 
 def _print_row(name: str, values: list[float], truth: float | None) -> None:
     middle = float(np.median(values))
     bias = "" if truth is None else f"{middle / truth - 1:+.1%}"
     deviation = float(np.std(np.log(values)))
-    print(f"  {name:26} {middle:8.3f} {bias:>8} {_spread(values):8.3f} {deviation:8.1%}")
+    print(f"{name:44} {middle:8.3f} {bias:>8} {_spread(values):8.3f} {deviation:8.1%}")
 
 
 def _spread(values: list[float]) -> float:
@@ -310,13 +235,12 @@ def _spread(values: list[float]) -> float:
 @contextlib.contextmanager
 def _measurer(
     path: Path, workload: Workload, plan: Plan
-) -> Iterator[Callable[[Path, SessionConfig], Raw]]:
-    """Gives a function that measures a file under a config and returns the raw turns."""
-    kept = plan.folder / f"{path.stem}.raw"
+) -> Iterator[Callable[[Path, SessionConfig], float]]:
+    """Gives a function that measures a file under a config and returns its ratio to the default."""
     effort = Effort(time_cap_s=plan.seconds, patience_s=_PATIENCE * plan.seconds, half_width=0.005)
-    measurer = DuetMeasurer(describe(path), workload, max_error=np.inf, samples=kept)
+    measurer = DuetMeasurer(describe(path), workload, max_error=np.inf)
 
-    def measure(file: Path, config: SessionConfig) -> Raw:
+    def measure(file: Path, config: SessionConfig) -> float:
         outcome = measurer.measure_session(file, config, effort)
         for _ in range(plan.retakes):
             if isinstance(outcome, Measurement) and not outcome.is_undisturbed:
@@ -324,8 +248,7 @@ def _measurer(
                 outcome = measurer.measure_session(file, config, effort)
         if not isinstance(outcome, Measurement):
             raise SystemExit(f"{file} could not be measured: {outcome.message}")
-        with np.load(kept / str(outcome.samples)) as archive:
-            return dict(archive)
+        return outcome.ratio.value
 
     try:
         yield measure

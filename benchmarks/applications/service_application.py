@@ -2,10 +2,10 @@
 
     python service_application.py FOLDER REQUESTS text,image
 
-FOLDER holds ``text.onnx`` (``input_ids``, ``attention_mask``) and ``image.onnx`` (``image``). With
-``page`` in place of ``image``, RapidOCR reads pages. Four clients in a process of their own send
-the requests, each its next one after an answer. The last line is JSON: requests a second, times of
-a request by kind, the peak of this process, and answers by kind.
+FOLDER holds ``text.onnx`` (``input_ids``, ``attention_mask``) and ``image.onnx`` (``image``). Four
+clients in a process of their own send the requests, each its next one after an answer. The last
+line is JSON: requests a second, times of a request by kind, the peak of this process, and answers
+by kind.
 """
 
 import http.client
@@ -21,11 +21,9 @@ import numpy as np
 
 CLIENTS = 4
 LONGEST, WORDS = 64, 1000
-# of a page: the detector enlarges what is less high
-HEIGHT, WIDTH = 720, 960
 
 
-def serve(folder: Path, kinds: list[str]) -> tuple[object, int]:
+def serve(folder: Path) -> tuple[object, int]:
     """Starts the service in a thread; returns the server and its port."""
     import onnxruntime
     import uvicorn
@@ -41,13 +39,13 @@ def serve(folder: Path, kinds: list[str]) -> tuple[object, int]:
         (embedding,) = text.run(None, {"input_ids": ids, "attention_mask": mask})
         return [float(value) for value in embedding[0]]
 
-    answer = _reader() if "page" in kinds else _classifier(folder / "image.onnx")
+    classify = _classifier(folder / "image.onnx")
 
-    @service.post("/{kind}")
-    async def look(request: Request) -> list[object]:
+    @service.post("/image")
+    async def look(request: Request) -> list[float]:
         from starlette.concurrency import run_in_threadpool
 
-        return await run_in_threadpool(answer, await request.body())
+        return await run_in_threadpool(classify, await request.body())
 
     server = uvicorn.Server(uvicorn.Config(service, port=0, log_level="error"))
     threading.Thread(target=server.run, daemon=True).start()
@@ -56,13 +54,13 @@ def serve(folder: Path, kinds: list[str]) -> tuple[object, int]:
     return server, server.servers[0].sockets[0].getsockname()[1]
 
 
-def _classifier(model: Path) -> Callable[[bytes], list[object]]:
+def _classifier(model: Path) -> Callable[[bytes], list[float]]:
     """Returns what gives the logits of an image, after the arithmetic that precedes classifiers."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
 
-    def classify(sent: bytes) -> list[object]:
+    def classify(sent: bytes) -> list[float]:
         pixels = np.frombuffer(sent, np.uint8).reshape(1, 96, 96, 3).transpose(0, 3, 1, 2)
         scaled = np.ascontiguousarray((pixels / np.float32(127.5)) - np.float32(1), np.float32)
         (logits,) = session.run(None, {"image": scaled})
@@ -71,29 +69,11 @@ def _classifier(model: Path) -> Callable[[bytes], list[object]]:
     return classify
 
 
-def _reader() -> Callable[[bytes], list[object]]:
-    """Returns what gives the lines of text on a page."""
-    from rapidocr_onnxruntime import RapidOCR
-
-    engine, alone = RapidOCR(), threading.Lock()
-
-    def read(sent: bytes) -> list[object]:
-        with alone:  # it keeps the size of the last page
-            lines, _ = engine(np.frombuffer(sent, np.uint8).reshape(HEIGHT, WIDTH, 3))
-        return [text for _, text, _ in lines or ()]
-
-    return read
-
-
 def _body(kind: str, random: np.random.Generator) -> tuple[bytes, str]:
     """Returns the body of a request, and its type."""
     if kind == "text":
         ids = random.integers(0, WORDS, random.integers(4, LONGEST + 1)).tolist()
         return json.dumps({"ids": ids}).encode(), "application/json"
-    if kind == "page":
-        from ocr_application import page
-
-        return page(random).tobytes(), "application/octet-stream"
     return random.integers(0, 256, 96 * 96 * 3, np.uint8).tobytes(), "application/octet-stream"
 
 
@@ -138,7 +118,7 @@ def main() -> None:
         clients(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(","))
         return
     folder, requests, kinds = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    server, port = serve(folder, kinds.split(","))
+    server, port = serve(folder)
     command = [sys.executable, __file__, "--clients", str(port), requests, kinds]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     server.should_exit = True  # type: ignore[attr-defined]

@@ -17,7 +17,6 @@ import json
 import random
 import shutil
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -29,6 +28,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 import numpy as np
 from inputs import sample_cnn, workload_of
 from recording import Header, Numbers, Recording, header_of, read
+from rich.progress import track
 
 from autotune import __version__
 from autotune.deploy.config import Environment
@@ -48,10 +48,7 @@ from autotune.space.resolve import resolve
 from autotune.space.space import COUNT_LIMIT, Space
 
 _ONCE = Effort(time_cap_s=0.4, patience_s=1.2, half_width=0.05)
-# What the machine was too noisy for is left for a later pass; the last one takes what it gets.
-_PASSES = 4
 _WARM_UP = 10
-_NOISY_HALF_WIDTH = 0.06
 _TIMED_UP_TO = 4
 _ROUNDS = 3
 # What is on the front itself then, so often: a low peak may be malloc's luck three times.
@@ -169,33 +166,16 @@ def every_one(measurer: DuetMeasurer, lines: Path, configurations: Sequence[Conf
     order = random.Random(0).sample(configurations, len(configurations))
     recording = read(lines)
     done = {*recording.measured, *recording.failed, *recording.duplicates}
-    for number in range(1, _PASSES + 1):
-        last = number == _PASSES
-
-        def once(configuration: Configuration, last: bool = last) -> None:
-            # asked of those that are known as well: duplicates are known by who came first
-            stands_for = measurer.canonical(configuration)
-            if configuration in done:
-                return
-            if stands_for == configuration:
-                outcome = measurer.measure(configuration, _ONCE)
-                if not last and is_noisy(outcome):
-                    return
-                line = measured(outcome, configuration)
-            else:
-                line = {"configuration": configuration.to_json(), "same_as": stands_for.to_json()}
-            _append(lines, line)
-            done.add(configuration)
-
-        todo = order if number == 1 else [c for c in order if c not in done]
-        _with_progress(f"every configuration, pass {number}", todo, once)
-
-
-def is_noisy(outcome: Outcome) -> bool:
-    """Returns whether a measurement says more of the neighbours than of the configuration."""
-    if isinstance(outcome, Failure):
-        return False
-    return not outcome.is_undisturbed or Numbers.of(outcome).half_width > _NOISY_HALF_WIDTH
+    for configuration in track(order, "every configuration"):
+        # asked of those that are known as well: duplicates are known by who came first
+        stands_for = measurer.canonical(configuration)
+        if configuration in done:
+            continue
+        if stands_for == configuration:
+            line = measured(measurer.measure(configuration, _ONCE), configuration)
+        else:
+            line = {"configuration": configuration.to_json(), "same_as": stands_for.to_json()}
+        _append(lines, line)
 
 
 def again(
@@ -211,11 +191,8 @@ def again(
     )
     random.Random(round_number).shuffle(todo)
     measurer.renew()
-
-    def once_more(configuration: Configuration) -> None:
+    for configuration in track(todo, f"again, round {round_number}"):
         _append(lines, measured(measurer.measure(configuration, FINAL_COMPARISON), configuration))
-
-    _with_progress(f"again, round {round_number}", todo, once_more)
 
 
 def doubtful(recording: Recording) -> set[Configuration]:
@@ -266,17 +243,6 @@ def measured(outcome: Outcome, configuration: Configuration) -> dict[str, Any]:
 def _append(lines: Path, line: dict[str, Any]) -> None:
     with lines.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line, separators=(",", ":")) + "\n")
-
-
-def _with_progress(
-    title: str, todo: Sequence[Configuration], do: Callable[[Configuration], None]
-) -> None:
-    began = time.monotonic()
-    for i, configuration in enumerate(todo):
-        do(configuration)
-        left_s = (time.monotonic() - began) / (i + 1) * (len(todo) - i - 1)
-        sys.stderr.write(f"\r{title}: {i + 1} of {len(todo)}, {left_s / 60:.0f} min left   ")
-    sys.stderr.write("\n")
 
 
 if __name__ == "__main__":

@@ -9,16 +9,13 @@ comparison, on the same measurer, selects one. What is shown:
     hv      hypervolume of what was measured, by the truth of the table, over that of the table's
             own front; in logarithms of latency and memory over the default's, as far as a tenth
             beyond the default, or the front's own ends where they are worse
-    of      the same of searches that have so many trials in all, and plan for them; the hv before
-            that is of the first trials of searches that have 100
     pick    how often what is picked is within 2 % of the best admissible latency, as far as the
             table can tell: the best of a thousand was lucky in the table too, so the standard error
             of the difference of the two is allowed for; and how often by numbers alone (strict)
     own ms  the search's own time for a trial, and what SQLite takes beside it
 
 The truth of a table is the median of three measurements and more near its front and of one
-elsewhere (`benchmarks/dev/record.py`); no model smooths it. With --json "hv_worst_third" has the
-mean of the worst third of the tables, at each look.
+elsewhere (`benchmarks/dev/record.py`); no model smooths it.
 
 A replayed measurement is the truth times a factor that is drawn from repeated measurements (short
 ones for a trial, longer ones for a final comparison). The tables leave out the arena, without which
@@ -53,7 +50,6 @@ from autotune.results.final_comparison import compare_finalists
 from autotune.results.selection import select
 from autotune.search.finalists import finalists
 from autotune.search.objective import DEFAULT, Objective, find
-from autotune.search.proposer import Prior
 from autotune.search.record import Record
 from autotune.search.sampler import EffectsSampler
 from autotune.search.samplers import SAMPLERS, make_sampler
@@ -70,7 +66,6 @@ STRATEGIES = (EFFECTS, *(name for name in SAMPLERS if name != "gp"))
 TABLES = Path(__file__).parent / "tables"
 _OBJECTIVES = find(DEFAULT)
 _LOOKS = (10, 20, 40, 100)
-_BUDGETS = (20, 40)
 _PICKS = (40, 100)
 _OWN_TIME = (100, 1000)
 _MARGIN = math.log(1.1)
@@ -202,12 +197,9 @@ class Run:
 
     strategy: str
     table: str
-    seed: int
     volumes: dict[int, float]
-    volumes_of_budgets: dict[int, float]
     picks: dict[int, float]
     strict_picks: dict[int, float]
-    asks: int
     own_ms: float
 
 
@@ -229,16 +221,13 @@ def search_of_table(
     seed: int,
     count: int,
     worker: str = "",
-    *,
-    first: Sequence[Configuration] = (),
-    prior: Prior | None = None,
 ) -> Search:
     """Returns the search of a table, as a study has it."""
     limits, space = Limits(max_error=recording.header.max_error), recording.space
     record = Record(_OBJECTIVES, limits)
     ctx: Any = SearchedTable(space, limits)
     objective = MeasuredTrial(study, ctx, record, measurer, lambda _: None, worker)
-    loop = Search(study, objective, [BASELINE, *first, *portfolio(space)])
+    loop = Search(study, objective, [BASELINE, *portfolio(space)])
     if strategy != EFFECTS:
         study.sampler = make_sampler(strategy, seed * 1_000_003)
         return loop
@@ -248,7 +237,6 @@ def search_of_table(
         limits,
         record,
         seed=seed,
-        prior=prior,
         budget=count,
         early_stop=False,
     )
@@ -261,44 +249,31 @@ def search(
     seed: int,
     count: int,
     url: str | None = None,
-    first: Sequence[Configuration] = (),
-    prior: Prior | None = None,
     timeout_s: float | None = None,
-) -> tuple[list[Trial], TimedReplay, int]:
-    """Returns the trials of a search of a table by the study loop, its measurer, and its asks."""
+) -> tuple[list[Trial], TimedReplay]:
+    """Returns the trials of a search of a table by the study loop, and its measurer."""
     watch = Stopwatch()
     measurer = TimedReplay(recording, seed, watch)
     with quiet_optuna(), timed(watch, optuna_methods()):
         study = optuna.create_study(storage=url, directions=["minimize"] * len(_OBJECTIVES))
-        loop = search_of_table(
-            study, recording, measurer, strategy, seed, count, first=first, prior=prior
-        )
+        loop = search_of_table(study, recording, measurer, strategy, seed, count)
         loop.run(count, timeout_s)
-        return list(loop.trials), measurer, len(study.get_trials(deepcopy=False))
+        return list(loop.trials), measurer
 
 
 def run(job: tuple[Path, str, int]) -> Run:
     """Returns what one strategy does on one table with one seed."""
     path, strategy, seed = job
     recording, truth = table(path)
-    trials, measurer, asks = search(recording, strategy, seed, _LOOKS[-1])
+    trials, measurer = search(recording, strategy, seed, _LOOKS[-1])
     own_ms = statistics.fmean(measurer.own_ms)
     chosen = {look: picked(trials[:look], recording, measurer, seed) for look in _PICKS}
     return Run(
         strategy=strategy,
         table=path.name.split(".")[0],
-        seed=seed,
         volumes={look: reached(trials[:look], truth) for look in _LOOKS},
-        volumes_of_budgets={
-            budget: reached(search(recording, strategy, seed, budget)[0], truth)
-            # Optuna's samplers know no budget: the first trials of their searches are the same
-            if strategy == EFFECTS
-            else reached(trials[:budget], truth)
-            for budget in _BUDGETS
-        },
         picks={look: truth.behind(c, allowing=True) for look, c in chosen.items()},
         strict_picks={look: truth.behind(c, allowing=False) for look, c in chosen.items()},
-        asks=asks,
         own_ms=own_ms,
     )
 
@@ -329,7 +304,7 @@ def own_time(path: Path, strategy: str) -> dict[str, tuple[float, float]]:
     recording, _ = table(path)
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/study.db"
-        _, measurer, _ = search(recording, strategy, 0, _LONG, url, timeout_s=_LONGEST_S)
+        _, measurer = search(recording, strategy, 0, _LONG, url, timeout_s=_LONGEST_S)
 
     def at(spent_ms: Sequence[float], trial: int) -> float:
         return statistics.median(spent_ms[trial - 20 : trial])
@@ -362,7 +337,7 @@ def main() -> None:
             sys.stderr.write(f"\r{len(runs)} of {len(jobs)} searches   ")
     sys.stderr.write("\n")
     summaries = {s: summary([r for r in runs if r.strategy == s]) for s in strategies}
-    print_tables(paths, summaries, runs)
+    print_tables(paths, summaries)
     own: dict[str, dict[str, tuple[float, float]]] = {}
     if not given.quick:
         largest = max(paths, key=lambda path: len(table(path)[0].truth))
@@ -393,20 +368,9 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
 
     return {
         "hv": {str(look): mean(runs, look) for look in _LOOKS},
-        "hv_of_budget": {
-            str(budget): statistics.fmean(r.volumes_of_budgets[budget] for r in runs)
-            for budget in _BUDGETS
-        },
         "hv_worst_table": {
             str(look): min(mean(of, look) for of in tables.values()) for look in _LOOKS
         },
-        "hv_worst_third": {
-            str(look): statistics.fmean(
-                sorted(mean(of, look) for of in tables.values())[: -(-len(tables) // 3)]
-            )
-            for look in _LOOKS
-        },
-        "hv_worst_seed": {str(look): min(r.volumes[look] for r in runs) for look in _LOOKS},
         "pick_within_2pct": {
             str(look): statistics.fmean(r.picks[look] <= 0.02 for r in runs) for look in _PICKS
         },
@@ -414,14 +378,11 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
             str(look): statistics.fmean(r.strict_picks[look] <= 0.02 for r in runs)
             for look in _PICKS
         },
-        "asks": statistics.fmean(r.asks for r in runs),
         "own_ms": statistics.fmean(r.own_ms for r in runs),
     }
 
 
-def print_tables(
-    paths: Sequence[Path], summaries: dict[str, dict[str, Any]], runs: Sequence[Run]
-) -> None:
+def print_tables(paths: Sequence[Path], summaries: dict[str, dict[str, Any]]) -> None:
     """Prints what the tables hold, and what each strategy reached."""
     print(f"{'table':16}{'points':>8}{'front':>7}{'scatter':>9}  fastest, leanest over the default")
     for path in paths:
@@ -433,28 +394,17 @@ def print_tables(
             f"{math.exp(best[0][0]):.2f}, {math.exp(best[-1][1]):.2f}"
         )
     looks = "".join(f"{f'hv {look}':>8}" for look in _LOOKS)
-    looks += "".join(f"{f'of {budget}':>8}" for budget in _BUDGETS)
     worst = "".join(f"{f'w {look}':>8}" for look in _LOOKS)
     picks = "".join(f"{f'pick {look}':>9}" for look in _PICKS)
     picks += "".join(f"{f'strict {look}':>11}" for look in _PICKS)
-    print(f"\n{'strategy':18}{looks}{worst}{picks}{'asks':>7}{'own ms':>8}")
+    print(f"\n{'strategy':18}{looks}{worst}{picks}{'own ms':>8}")
     for name, own in summaries.items():
         row = "".join(f"{own['hv'][str(look)]:8.3f}" for look in _LOOKS)
-        row += "".join(f"{own['hv_of_budget'][str(budget)]:8.3f}" for budget in _BUDGETS)
         row += "".join(f"{own['hv_worst_table'][str(look)]:8.3f}" for look in _LOOKS)
         row += "".join(f"{own['pick_within_2pct'][str(look)]:9.0%}" for look in _PICKS)
         row += "".join(f"{own['pick_within_2pct_strict'][str(look)]:11.0%}" for look in _PICKS)
-        print(f"{name:18}{row}{own['asks']:7.0f}{own['own_ms']:8.1f}")
-    print("w: the worst table's mean\n")
-    names = sorted({each.table for each in runs})
-    print(f"{'hv at 20, 40, 100':18}" + "".join(f"{name[:19]:>20}" for name in names))
-    for strategy in summaries:
-        cells = ""
-        for name in names:
-            of = [r for r in runs if r.strategy == strategy and r.table == name]
-            at = [statistics.fmean(r.volumes[look] for r in of) for look in (20, 40, 100)]
-            cells += f"{' '.join(f'{v:.3f}' for v in at):>20}"
-        print(f"{strategy:18}{cells}")
+        print(f"{name:18}{row}{own['own_ms']:8.1f}")
+    print("w: the worst table's mean")
 
 
 def print_own_time(path: Path, own: dict[str, dict[str, tuple[float, float]]]) -> None:

@@ -41,10 +41,6 @@ class Case:
 
 
 CASES = {
-    "dead_blocks": Case(
-        arguments="--quick",
-        holds=lambda it: all(not row["in_float"] for row in it["rows"]),
-    ),
     "algebra": Case(
         arguments="--quick --counts",
         holds=lambda it: all(
@@ -72,10 +68,6 @@ CASES = {
         holds=lambda it: all(
             (row["new"] <= 0.05) == row["change"].startswith("harmless") for row in it["rows"]
         ),
-    ),
-    "detectors": Case(
-        arguments="--trials 2 --timeout 10",
-        holds=lambda it: all(row["scores_error"] < 0.1 for row in it["rows"]),
     ),
     "subnormal": Case(
         arguments="--width 64 --trials 2", holds=lambda it: "of 16,384 weights" in it["evidence"]
@@ -110,10 +102,6 @@ CASES = {
                 for where in ("loaded", "loaded_on_cpu")
             )
         ),
-    ),
-    "samplers": Case(
-        arguments="lstm.onnx --trials 3 --seeds 1",
-        holds=lambda it: it["samplers"].keys() == {"effects", "tpe"},
     ),
     "serving": Case(
         arguments="lstm.onnx --clients 2 --trials 1 --rounds 2",
@@ -180,8 +168,8 @@ def test_every_benchmark_has_a_short_form() -> None:
     }
     # these need models that no environment of the tests has, have tests of their own below, or are
     # a part of another one
-    alone = {"decoder", "detector_heads", "gpu_contenders", "hook", "ocr", "service"}
-    alone |= {"ocr_application", "package_application", "packages", "service_application"}
+    alone = {"decoder", "gpu_contenders", "hook", "service", "service_application"}
+    alone |= {"package_application", "packages"}
     assert with_main - alone == CASES.keys()
 
 
@@ -194,8 +182,6 @@ def test_a_benchmark_runs_to_its_last_line(
         pytest.importorskip("psycopg", reason="the driver for PostgreSQL is not installed")
         if postgresql.find_programs() is None:
             pytest.skip("PostgreSQL is not installed")
-    if name == "detectors":
-        pytest.importorskip("PIL", reason="Pillow, which draws the pictures, is not installed")
     if name == "digits":
         pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     case = CASES[name]
@@ -228,7 +214,7 @@ def _application(
 @pytest.fixture
 def _applications(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS / "applications")
-    for name in ("hook", "service", "ocr", "package_application", "tuning"):
+    for name in ("hook", "service", "package_application", "tuning"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
@@ -254,32 +240,6 @@ def test_a_service_is_tuned_together_and_apart(
     for row in rows.values():
         assert row["requests_per_s"] > 0
         assert max(row["text_error"], row["image_error"]) < 0.05
-
-
-@pytest.mark.usefixtures("_applications")
-def test_a_reader_is_recorded_tuned_and_compared(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The application is another one, because the reader's package brings its own models."""
-    script = f"""
-import json, sys
-import numpy as np
-import onnxruntime
-session = onnxruntime.InferenceSession({str(place / "cnn.onnx")!r})
-(image,) = session.get_inputs()
-shape = [size if isinstance(size, int) else 1 for size in image.shape]
-for _ in range(8 * int(sys.argv[1])):
-    session.run(None, {{image.name: np.ones(shape, np.float32)}})
-print(json.dumps({{"page_ms": [1.0], "peak_mib": 50.0, "lines": ["same"]}}))
-"""
-    own = tmp_path / "reader.py"
-    own.write_text(script)
-    benchmark = importlib.import_module("ocr")
-    monkeypatch.setattr(benchmark, "APPLICATION", own)
-    arguments = f"--quick --trials 2 --rounds 1 --folder {tmp_path}"
-    numbers = _application("ocr", arguments, monkeypatch, capsys)
-    assert (numbers["time_ratio"], numbers["peak_ratio"], numbers["character_errors"]) == (1, 1, 0)
-    assert (tmp_path / "ocr.tuned" / "application.json").exists()
 
 
 @pytest.mark.usefixtures("_applications")
