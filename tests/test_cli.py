@@ -1,6 +1,5 @@
 """The program, as a user runs it."""
 
-import contextlib
 import json
 import re
 import signal
@@ -17,14 +16,18 @@ from fakes import FakeMeasurer, thread_cost
 from typer.testing import CliRunner
 
 import autotune
+from autotune.cli import interrupts
 from autotune.cli.app import COMMANDS, app
-from autotune.cli.interrupts import interruptible
+from autotune.cli.faults import ending_of
+from autotune.cli.study import run_study
 from autotune.errors import CannotMeasureError, RequestError, StudyError
 from autotune.facts import sample_models
 from autotune.measure import noise
 from autotune.storage.locks import exclusive_use
 from autotune.study import seams
+from autotune.study import tune as tuning
 from autotune.study.options import StudyOptions
+from autotune.study.progress import OnProgress, Progress
 
 
 def one_line(text: str) -> str:
@@ -351,14 +354,33 @@ def test_wrong_use_of_a_result(made: Made, arguments: list[str], phrase: str) ->
     assert (made.folder / "best.json").read_bytes() == before
 
 
-def test_an_interrupt_that_got_lost_comes_at_the_next_step() -> None:
+def test_an_interrupt_that_got_lost_comes_at_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is raised in a finalizer is printed and forgotten; the next step raises it again."""
-    with interruptible() as checkpoint:
-        checkpoint()
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(KeyboardInterrupt):
-            checkpoint()
+    interrupts.checkpoint()
+    monkeypatch.setattr(interrupts, "_received", [signal.SIGTERM])
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.checkpoint()
+
+
+def test_what_a_study_says_at_its_end_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted study still says that an earlier best.json stays in its place."""
+
+    def ended(_: StudyOptions, on_progress: OnProgress) -> None:
+        on_progress(Progress(stage="final comparison", note="best.json stays."))
+        raise StudyError("ended")
+
+    monkeypatch.setattr(interrupts, "_received", [signal.SIGINT])
+    monkeypatch.setattr(tuning, "tune", ended)
+    with pytest.raises(StudyError):
+        run_study(StudyOptions(model=Path("model.onnx")), as_json=False)
+
+
+def test_an_import_that_an_interrupt_broke_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numpy and ONNX Runtime turn an interrupt while they load into an ImportError."""
+    fault = ImportError("numpy._core.multiarray failed to import")
+    assert ending_of(fault).code == 1
+    monkeypatch.setattr(interrupts, "_received", [signal.SIGINT])
+    assert ending_of(fault).code == 130
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:

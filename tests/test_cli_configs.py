@@ -77,7 +77,7 @@ def test_the_help_names_all_targets() -> None:
         (["compare", "CONFIG", "--min-speedup", "fast"], "'fast' is not a factor"),
         (["compare", "CONFIG", "lstm.autotune", "--trial", "1"], "name its folder alone"),
         (["compare", "lstm.autotune", "--trial", "1"], "is a config without its study"),
-        (["compare", "CONFIG", "--junit", "CONFIG"], "is compared; name another file"),
+        (["compare", "CONFIG", "--junit", "CONFIG"], "nothing is overwritten"),
         (["compare", "CONFIG", "--junit", "lstm.autotune"], "is a folder"),
         (["compare", "CONFIG", "CONFIG"], "is named twice"),
         (["compare", "CONFIG", "--clients", "0"], "--clients"),

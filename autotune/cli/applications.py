@@ -16,7 +16,6 @@ from autotune.cli.console import messages, own_cores, present
 from autotune.cli.options import JsonOption, QuietOption
 from autotune.deploy.files import is_folder
 from autotune.errors import AutotuneError, RequestError, typed
-from autotune.process.signals import signals_later
 
 _COMMAND = typer.Argument(
     metavar="-- COMMAND",
@@ -68,10 +67,9 @@ def record_command(
     The application is not changed. The exit code is the command's.
     """
     messages().quiet = quiet
-    with signals_later():
-        from autotune.applications.command import record
-        from autotune.applications.recording import Recording
-        from autotune.report.application import view_recording
+    from autotune.applications.command import record
+    from autotune.applications.recording import Recording
+    from autotune.report.application import view_recording
 
     if max_mib < 1:
         raise RequestError(f"--max-mib must be at least 1, not {max_mib}; see --keep-inputs no")
@@ -104,10 +102,9 @@ def run_tuned(
     A session is opened tuned if its model and its options are those recorded. The exit code is the
     command's.
     """
-    with signals_later():
-        from autotune.applications.command import cannot_start, tuned_environment
-        from autotune.deploy.application import TunedApplication
-        from autotune.deploy.hook import APPLY_VARIABLE, VERBOSE_VARIABLE
+    from autotune.applications.command import cannot_start, tuned_environment
+    from autotune.deploy.application import TunedApplication
+    from autotune.deploy.hook import APPLY_VARIABLE, VERBOSE_VARIABLE
 
     words = list(arguments or ())
     folder = os.environ.get(APPLY_VARIABLE)
@@ -148,15 +145,14 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
     Args:
         given: The options of ``study``, None for those that were left out.
     """
-    with signals_later():
-        from autotune.applications.options import DEFAULT_TIMEOUT_S, ApplicationOptions
-        from autotune.applications.study import study_application
-        from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
-        from autotune.cli.progress import StudyProgress
-        from autotune.cli.report import write_last_page
-        from autotune.report.application import view_application
-        from autotune.results.writing import PAGE
-        from autotune.study.progress import Progress
+    from autotune.applications.options import DEFAULT_TIMEOUT_S, ApplicationOptions
+    from autotune.applications.study import study_application
+    from autotune.cli.interrupts import INTERRUPTED, checkpoint, say_how_to_continue
+    from autotune.cli.progress import StudyProgress
+    from autotune.cli.report import write_last_page
+    from autotune.report.application import view_application
+    from autotune.results.writing import PAGE
+    from autotune.study.progress import Progress
 
     chosen = {name: value for name, value in given.items() if value is not None}
     if "runtimes" in chosen:
@@ -177,11 +173,12 @@ def run_application_study(recording: Path, given: Mapping[str, Any], *, as_json:
     if "providers" in chosen:
         chosen["providers"] = tuple(chosen["providers"])
     options = ApplicationOptions(recording=recording, **chosen)
-    with interruptible() as checkpoint, StudyProgress(messages()) as show_progress:
+    with StudyProgress(messages()) as show_progress:
 
         def on_progress(progress: Progress) -> None:
             show_progress(progress)
-            checkpoint()
+            if not progress.note:  # as of a study that an interrupt is ending
+                checkpoint()
 
         try:
             result = study_application(options, on_progress)
@@ -208,12 +205,11 @@ def _as_typed(names: Sequence[str]) -> str:
 
 def compare_application(folder: Path, command: list[str], *, as_json: bool) -> None:
     """Times a command as it is and with the sessions of a tuned application, in turns."""
-    with signals_later():
-        from autotune.applications.timing import compare_command
-        from autotune.cli.progress import steps
-        from autotune.deploy.application import TunedApplication
-        from autotune.errors import NotBetterError
-        from autotune.report.application import view_command
+    from autotune.applications.timing import compare_command
+    from autotune.cli.progress import steps
+    from autotune.deploy.application import TunedApplication
+    from autotune.errors import NotBetterError
+    from autotune.report.application import view_command
 
     TunedApplication.read(folder)
     if not command:

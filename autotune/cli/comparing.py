@@ -4,10 +4,10 @@ Commands import what they need when they run, so that ``--help`` and refusals co
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,16 +34,12 @@ from autotune.cli.options import (
 from autotune.deploy.files import read_text
 from autotune.deploy.kinds import APPLICATION, is_folder_of
 from autotune.errors import FormatError, RequestError, StorageError
-from autotune.process.signals import signals_later
 
 if TYPE_CHECKING:
     from autotune.facts.workload import Workload
     from autotune.report.view import View
-    from autotune.results.compare import Comparison
-    from autotune.results.gate import Gate, Verdict
+    from autotune.results.gate import Verdict
     from autotune.results.subjects import Lineup
-
-    _Compared = tuple[View, Sequence[Verdict]]
 
 _PATHS = typer.Argument(
     metavar="CONFIG",
@@ -117,19 +113,63 @@ def compare_configs(
         compare_application(Path(words[0]), words[1:], as_json=as_json)
         return
     paths = [Path(word) for word in words]
-    with signals_later():
-        from autotune.cli.progress import steps
-        from autotune.results.gate import Gate, exit_code
-
-    for path in paths:
-        _check(paths.count(path) == 1, f"{path} is named twice")
-    for option, file in (("--junit", junit), ("--export-markdown", markdown)):
-        _check_output(option, file, [*paths, *filter(None, (baseline, model, data))])
     lengths = tuple(number for numbers in prompt_tokens or () for number in numbers)
     asked = (generate, lengths, new_tokens)
-    others = (baseline, shape, value, *asked)
+    is_of_inputs = any((baseline, shape, value, *asked))
+    _check_together(paths, trial, runtimes, baseline, is_of_inputs=is_of_inputs)
+    for option, file in (("--junit", junit), ("--export-markdown", markdown)):
+        if file is not None:
+            _check_output(option, file)
+    from autotune.cli.progress import steps
+    from autotune.report.comparison import view_comparison
+    from autotune.results.compare import compare
+    from autotune.results.gate import Gate, exit_code, judge
+
+    with steps("comparing") as on_step:
+        if trial:
+            from autotune.study.again import measure_again
+
+            comparison = measure_again(
+                paths[0],
+                list(dict.fromkeys(trial)),
+                source=model,
+                data=data,
+                max_error=max_error,
+                clients=clients,
+                on_step=on_step,
+            )
+        else:
+            with own_cores():
+                made_up = dict(shape or ()), parsing.numbers(value) or {}
+                lineup, workload = _read(paths, model, baseline, data, made_up, asked)
+                if runtimes:
+                    lineup = _on_runtimes(lineup, runtimes)
+                comparison = compare(
+                    lineup, workload, max_error=max_error, clients=clients, on_step=on_step
+                )
+    verdicts = judge(comparison, Gate(min_speedup, max_memory, max_held_memory))
+    if runtimes:  # of an older release nobody asks that it be better
+        verdicts = tuple(verdict for verdict in verdicts if verdict.limit != "better")
+    view = view_comparison(comparison, verdicts)
+    present(view, as_json=as_json)
+    _write_files(view, verdicts, junit, markdown)
+    if code := exit_code(verdicts):
+        raise typer.Exit(code)
+
+
+def _check_together(
+    paths: list[Path],
+    trial: list[int] | None,
+    runtimes: list[str] | None,
+    baseline: Path | None,
+    *,
+    is_of_inputs: bool,
+) -> None:
+    """Refuses options that exclude each other."""
+    for path in paths:
+        _check(paths.count(path) == 1, f"{path} is named twice")
     _check(
-        not trial or (len(paths) == 1 and not any(others)),
+        not trial or (len(paths) == 1 and not is_of_inputs),
         "--trial measures trials of one study against its default, on its inputs; name its "
         "folder alone, and leave out --baseline, --shape, --value and options of prompts",
     )
@@ -138,36 +178,11 @@ def compare_configs(
         "--runtimes measures one model or config on several ONNX Runtimes; name one file, and "
         "leave out --baseline and --trial",
     )
-    gate = Gate(min_speedup, max_memory, max_held_memory)
-    with steps("comparing") as on_step:
-        common = _Common(max_error=max_error, clients=clients, on_step=on_step)
-        if trial:
-            view, verdicts = _compare_trials(paths[0], trial, model, data, gate, common)
-        else:
-            with own_cores():
-                made_up = dict(shape or ()), parsing.numbers(value) or {}
-                chosen = _read(paths, model, baseline, data, made_up, asked)
-                if runtimes:
-                    view, verdicts = _compare_versions(*chosen, runtimes, gate, common)
-                else:
-                    view, verdicts = _compare(*chosen, gate, common)
-    present(view, as_json=as_json)
-    _write_files(view, verdicts, junit, markdown)
-    if code := exit_code(verdicts):
-        raise typer.Exit(code)
 
 
 def _check(is_right: bool, words: str) -> None:
     if not is_right:
         raise RequestError(words)
-
-
-class _Common(TypedDict):
-    """What every comparison takes."""
-
-    max_error: float | None
-    clients: int | None
-    on_step: Callable[[int, int], None]
 
 
 def _read(
@@ -194,56 +209,18 @@ def _read(
     return lineup, replace(workload, outputs=lineup.outputs)
 
 
-def _compare(lineup: "Lineup", workload: "Workload", gate: "Gate", common: _Common) -> "_Compared":
-    with signals_later():
-        from autotune.results.compare import compare
-
-    return _judged(compare(lineup, workload, **common), gate)
-
-
-def _compare_versions(
-    lineup: "Lineup", workload: "Workload", names: list[str], gate: "Gate", common: _Common
-) -> "_Compared":
-    with signals_later():
-        from autotune.report.comparison import view_comparison
-        from autotune.results.compare import compare
-        from autotune.results.gate import judge
-        from autotune.results.subjects import on_releases
-        from autotune.runtimes.environments import check_model, chosen
+def _on_runtimes(lineup: "Lineup", names: list[str]) -> "Lineup":
+    """Returns the lineup with its one subject on each of these ONNX Runtimes."""
+    from autotune.results.subjects import on_releases
+    from autotune.runtimes.environments import check_model, chosen
 
     releases = [each.release for each in chosen(names, messages().print)]
     if not releases:
         raise RequestError("--runtimes: name other ONNX Runtimes than your own")
+    (subject,) = lineup.subjects
     for release in releases:
-        check_model(release, lineup.subjects[0].model)
-    subjects = on_releases(lineup.subjects[0], releases)
-    comparison = compare(replace(lineup, subjects=subjects), workload, **common)
-    # of an older release nobody asks that it be better
-    verdicts = [v for v in judge(comparison, gate) if v.limit != "better"]
-    return view_comparison(comparison, verdicts), verdicts
-
-
-def _compare_trials(
-    folder: Path,
-    trials: list[int],
-    model: Path | None,
-    data: Path | None,
-    gate: "Gate",
-    common: _Common,
-) -> "_Compared":
-    with signals_later():
-        from autotune.study.again import measure_again
-
-    numbers = list(dict.fromkeys(trials))
-    return _judged(measure_again(folder, numbers, source=model, data=data, **common), gate)
-
-
-def _judged(comparison: "Comparison", gate: "Gate") -> "_Compared":
-    from autotune.report.comparison import view_comparison
-    from autotune.results.gate import judge
-
-    verdicts = judge(comparison, gate)
-    return view_comparison(comparison, verdicts), verdicts
+        check_model(release, subject.model)
+    return replace(lineup, subjects=on_releases(subject, releases))
 
 
 def _write_files(
@@ -263,10 +240,8 @@ def _write_files(
         _write("".join(tables[:1]), table_path)
 
 
-def _check_output(option: str, output: Path | None, inputs: list[Path]) -> None:
+def _check_output(option: str, output: Path) -> None:
     """Refuses a file that cannot be written, or that something else than `compare` wrote."""
-    if output is None:
-        return
     folder = output.absolute().parent
     if not folder.is_dir():
         raise RequestError(f"{option}: there is no folder {folder}; make it, or name another file")
@@ -274,9 +249,6 @@ def _check_output(option: str, output: Path | None, inputs: list[Path]) -> None:
         raise RequestError(f"{option}: you may not write to {output}; name another file")
     if output.is_dir():
         raise RequestError(f"{option}: {output} is a folder; name a file")
-    for path in inputs:
-        if output.exists() and path.exists() and output.samefile(path):
-            raise RequestError(f"{option}: {output} is compared; name another file")
     if output.exists() and not _is_ours(output):
         raise RequestError(
             f"{option}: {output} is there already, and `autotune compare` did not write it; "

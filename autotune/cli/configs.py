@@ -10,7 +10,6 @@ import typer
 
 from autotune.cli.console import present
 from autotune.cli.options import JsonOption
-from autotune.process.signals import signals_later
 
 _CONFIG = typer.Argument(metavar="CONFIG", help="A tuned config such as best.json.")
 
@@ -28,9 +27,8 @@ def check_config(
     The exit code is 2 if the config or its model files are wrong, and 4 if this machine lacks what
     the config requires.
     """
-    with signals_later():
-        from autotune.deploy.check import check
-        from autotune.report.deploying import view_check
+    from autotune.deploy.check import check
+    from autotune.report.deploying import view_check
 
     checked = check(config)
     present(view_check(checked, str(config)), as_json=as_json)
@@ -66,9 +64,8 @@ def export_config(
 
     No file is overwritten. What the target cannot express is named.
     """
-    with signals_later():
-        from autotune.export.writing import export
-        from autotune.report.deploying import view_export
+    from autotune.export.writing import export
+    from autotune.report.deploying import view_export
 
     exported = export(config, target, out, accept_processor=accept_processor)
     present(view_export(exported), as_json=as_json)

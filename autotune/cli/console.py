@@ -17,8 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from autotune.process.signals import signals_later
-
 if TYPE_CHECKING:
     from autotune.cli.safe_console import SafeConsole
     from autotune.report.view import View
@@ -32,8 +30,7 @@ _ERRORS = "autotune-plain"
 @cache
 def output() -> "SafeConsole":
     """Returns the console for results: stdout."""
-    with signals_later():
-        from autotune.cli.safe_console import SafeConsole
+    from autotune.cli.safe_console import SafeConsole
 
     return SafeConsole(width=_width(sys.stdout))
 
@@ -41,8 +38,7 @@ def output() -> "SafeConsole":
 @cache
 def messages() -> "SafeConsole":
     """Returns the console for all else: stderr."""
-    with signals_later():
-        from autotune.cli.safe_console import SafeConsole
+    from autotune.cli.safe_console import SafeConsole
 
     return SafeConsole(stderr=True, width=_width(sys.stderr))
 
@@ -61,8 +57,7 @@ def present(view: "View", *, as_json: bool) -> None:
     if messages().quiet:
         output().print(view.in_one_line, soft_wrap=True)
         return
-    with signals_later():
-        from autotune.report.terminal import renderable
+    from autotune.report.terminal import renderable
 
     output().print(renderable(view))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import typer
 
-from autotune.cli.interrupts import INTERRUPTED
+from autotune.cli.interrupts import INTERRUPTED, is_interrupted
 from autotune.errors import AutotuneError, RequestError, sentence, shortened, system_fault
 from autotune.storage.masking import without_secrets
 
@@ -49,7 +49,9 @@ def ending_of(fault: BaseException) -> Ending:
         return Ending(code=fault.exit_code)
     if isinstance(fault, SystemExit):
         return Ending(code=fault.code if isinstance(fault.code, int) else BUG)
-    if isinstance(fault, KeyboardInterrupt | typer.Abort):
+    # numpy and onnxruntime turn an interrupt while they load into an ImportError
+    is_lost = isinstance(fault, ImportError) and is_interrupted()
+    if is_lost or isinstance(fault, KeyboardInterrupt | typer.Abort):
         return Ending(code=INTERRUPTED, lines="Interrupted before anything was measured.")
     if isinstance(fault, BrokenPipeError):
         return Ending(code=CLOSED_PIPE)

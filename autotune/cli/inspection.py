@@ -21,7 +21,6 @@ from autotune.cli.options import (
     ValueOption,
 )
 from autotune.cli.report import write_last_page
-from autotune.process.signals import signals_later
 
 
 def inspect_file(
@@ -39,10 +38,9 @@ def inspect_file(
 ) -> None:
     """Shows what holds a model back on this machine, and what helps."""
     messages().quiet = quiet
-    with signals_later():
-        from autotune.cli.progress import steps
-        from autotune.inspection.inspect import inspect_model
-        from autotune.report.inspection import view_inspection
+    from autotune.cli.progress import steps
+    from autotune.inspection.inspect import inspect_model
+    from autotune.report.inspection import view_inspection
 
     with nullcontext() if quick else own_cores(), steps("inspecting") as on_step:
         inspection = inspect_model(
@@ -78,12 +76,11 @@ def profile_session(
     report.html shows it.
     """
     messages().quiet = quiet
-    with signals_later():
-        from autotune.cli.progress import steps
-        from autotune.deploy.files import is_folder
-        from autotune.report.profile import view_profile
-        from autotune.results.profiling import profile
-        from autotune.results.writing import PAGE
+    from autotune.cli.progress import steps
+    from autotune.deploy.files import is_folder
+    from autotune.report.profile import view_profile
+    from autotune.results.profiling import profile
+    from autotune.results.writing import PAGE
 
     with own_cores(), steps("profiling") as on_step:
         profiling = profile(

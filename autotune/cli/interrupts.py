@@ -4,7 +4,7 @@ import contextlib
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
@@ -59,31 +59,18 @@ def _raise(number: int, _: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[Callable[[], None]]:
-    """Lets SIGTERM end the work as Ctrl-C does: with everything measured kept.
+def is_interrupted() -> bool:
+    """Returns whether a signal came, wherever the program was then."""
+    return bool(_received)
 
-    Gives a function to call at every step. It raises an interrupt that got lost before, as an
-    exception does in a finalizer or in a callback of a C library.
+
+def checkpoint() -> None:
+    """Raises an interrupt that got lost; called at every step.
+
+    What is raised in a finalizer, or in a callback of a C library, is printed and forgotten.
     """
-    interrupted = False
-
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        nonlocal interrupted
-        interrupted = True
-        _raise(number, frame)
-
-    def checkpoint() -> None:
-        if interrupted:
-            raise KeyboardInterrupt
-
-    numbers = _handled()
-    handlers = [signal.signal(number, interrupt) for number in numbers]
-    try:
-        yield checkpoint
-    finally:
-        for number, handler in zip(numbers, handlers, strict=True):
-            signal.signal(number, handler)
+    if _received:
+        raise KeyboardInterrupt
 
 
 def say_how_to_continue() -> None:

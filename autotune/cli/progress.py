@@ -7,7 +7,7 @@ from types import TracebackType
 from rich.console import Console
 
 from autotune.cli.console import messages
-from autotune.cli.interrupts import interruptible
+from autotune.cli.interrupts import checkpoint
 from autotune.report.progress import bar, count, stage, standing, time_left, trial_line
 from autotune.study.progress import Progress
 
@@ -72,7 +72,7 @@ class StudyProgress:
 @contextlib.contextmanager
 def steps(title: str) -> Iterator[Callable[[int, int], None]]:
     """Shows a bar; gives a function to call at every step, with the steps done and all steps."""
-    with interruptible() as checkpoint, bar(messages()) as live:
+    with bar(messages()) as live:
         task = live.add_task(title, total=None, count="", left="", standing="")
 
         def on_step(done: int, total: int) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from autotune.cli.console import messages, output
 from autotune.cli.options import FolderArgument, StudyNameOption, UrlOption
 from autotune.errors import AutotuneError, RequestError
-from autotune.process.signals import signals_later
 from autotune.storage.masking import without_secrets
 
 if TYPE_CHECKING:
@@ -26,10 +25,9 @@ def report(
     It is made from what the folder holds, also while the study runs. A tuned application has a page
     of its own kind.
     """
-    with signals_later():
-        from autotune.applications.result import has_result
-        from autotune.report.page.application import write_application_report
-        from autotune.report.page.writing import write_report
+    from autotune.applications.result import has_result
+    from autotune.report.page.application import write_application_report
+    from autotune.report.page.writing import write_report
 
     if has_result(folder):
         if storage is not None or study_name is not None:
@@ -44,8 +42,7 @@ def report(
 
 def live_page() -> "OnProgress":
     """Returns what keeps the page of a study up to date while the study runs."""
-    with signals_later():
-        from autotune.report.page.live import LivePage
+    from autotune.report.page.live import LivePage
 
     def announce(page: Path) -> None:
         messages().print(f"{page} shows the study while it runs.", style="dim", soft_wrap=True)
@@ -58,11 +55,10 @@ def write_last_page(folder: Path, storage: str | None = None) -> str:
 
     The result is written already, so a page that cannot be written ends no command.
     """
-    with signals_later():
-        from autotune.applications.result import has_result
-        from autotune.report.page.application import write_application_report
-        from autotune.report.page.writing import write_report
-        from autotune.results.writing import PAGE
+    from autotune.applications.result import has_result
+    from autotune.report.page.application import write_application_report
+    from autotune.report.page.writing import write_report
+    from autotune.results.writing import PAGE
 
     try:
         if has_result(folder):

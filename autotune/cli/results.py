@@ -22,7 +22,6 @@ from autotune.cli.report import write_last_page
 from autotune.deploy.files import is_file
 from autotune.deploy.kinds import RECORDING, is_folder_of
 from autotune.errors import RequestError
-from autotune.process.signals import signals_later
 
 _WHERE = typer.Argument(
     metavar="DIR|URL",
@@ -36,9 +35,8 @@ _MODEL = typer.Argument(
 
 def _show_recording(folder: Path, *, as_json: bool) -> None:
     """Shows what a recording holds, and what to type next."""
-    with signals_later():
-        from autotune.applications.recording import Recording
-        from autotune.report.application import view_recording
+    from autotune.applications.recording import Recording
+    from autotune.report.application import view_recording
 
     present(view_recording(Recording.read(folder)), as_json=as_json)
 
@@ -61,10 +59,9 @@ def show(
     if is_folder_of(RECORDING, where):
         _show_recording(Path(where), as_json=as_json)
         return
-    with signals_later():
-        from autotune.report.changes import view_why
-        from autotune.report.result import view_effects, view_result
-        from autotune.results.result import StudyResult
+    from autotune.report.changes import view_why
+    from autotune.report.result import view_effects, view_result
+    from autotune.results.result import StudyResult
 
     result = StudyResult.read(Path(where))
     if as_json or not (effects or why):
@@ -77,9 +74,8 @@ def show(
 
 
 def _show_studies(storage: str | None, *, as_json: bool) -> None:
-    with signals_later():
-        from autotune.report.spaces import view_studies
-        from autotune.study.resume import entries, place_of
+    from autotune.report.spaces import view_studies
+    from autotune.study.resume import entries, place_of
 
     place, _ = place_of(storage)
     studies = entries(place)
@@ -109,12 +105,11 @@ def pick(
     as_json: JsonOption = False,
 ) -> None:
     """Writes another configuration of the Pareto front to best.json."""
-    with signals_later():
-        from autotune.report.result import view_ending
-        from autotune.results.result import StudyResult, choose_member
-        from autotune.results.writing import PAGE, pick_member, repair
-        from autotune.search.objective import preference
-        from autotune.storage.locks import exclusive_use
+    from autotune.report.result import view_ending
+    from autotune.results.result import StudyResult, choose_member
+    from autotune.results.writing import PAGE, pick_member, repair
+    from autotune.search.objective import preference
+    from autotune.storage.locks import exclusive_use
 
     if trial is not None and (prefer or max_memory or max_held_memory or max_latency):
         raise RequestError(

@@ -14,7 +14,7 @@ import typer
 from autotune.cli import parsing
 from autotune.cli.applications import run_application_study
 from autotune.cli.console import messages, present
-from autotune.cli.interrupts import INTERRUPTED, interruptible, say_how_to_continue
+from autotune.cli.interrupts import INTERRUPTED, checkpoint, say_how_to_continue
 from autotune.cli.options import (
     HIDDEN_MAX_HELD_MEMORY,
     MAX_ERROR,
@@ -37,7 +37,6 @@ from autotune.cli.options import (
 from autotune.deploy.files import is_folder
 from autotune.deploy.kinds import RECORDING, is_folder_of
 from autotune.errors import RequestError, typed
-from autotune.process.signals import signals_later
 
 if TYPE_CHECKING:
     from autotune.study.options import StudyOptions
@@ -195,10 +194,9 @@ def study(
 
 def _clean(what: str | None, out: Path | None, *, as_json: bool) -> None:
     """Removes the cache of a study, or of all studies of a tuned application."""
-    with signals_later():
-        from autotune.report.spaces import view_cleaned
-        from autotune.study.cleaning import clean
-        from autotune.study.options import folder_for
+    from autotune.report.spaces import view_cleaned
+    from autotune.study.cleaning import clean
+    from autotune.study.options import folder_for
 
     if what is None:
         raise RequestError("name the study to clean: autotune study DIR --clean")
@@ -208,9 +206,8 @@ def _clean(what: str | None, out: Path | None, *, as_json: bool) -> None:
 
 def _show_plan(options: "StudyOptions", *, as_json: bool) -> None:
     """Shows what a study would do."""
-    with signals_later():
-        from autotune.report.plan import view_plan
-        from autotune.study.plan import plan_of
+    from autotune.report.plan import view_plan
+    from autotune.study.plan import plan_of
 
     present(view_plan(plan_of(options)), as_json=as_json)
 
@@ -222,10 +219,9 @@ def _options(
     given: Mapping[str, Any],
 ) -> "StudyOptions":
     """Returns the options of a new study, or of one that is continued."""
-    with signals_later():
-        from autotune.storage.database import VARIABLE
-        from autotune.study.options import StudyOptions
-        from autotune.study.resume import options_to_continue
+    from autotune.storage.database import VARIABLE
+    from autotune.study.options import StudyOptions
+    from autotune.study.resume import options_to_continue
 
     if what is None and storage is None and VARIABLE not in os.environ:
         raise RequestError("name a model (.onnx), or the folder or storage of a study to continue")
@@ -246,10 +242,9 @@ def _options(
 
 def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
     """Returns the options with samples of the traffic, which lie in the study's folder."""
-    with signals_later():
-        from autotune.applications.traffic import FOLDER, write_traffic
-        from autotune.facts.model import describe
-        from autotune.storage.locks import exclusive_use
+    from autotune.applications.traffic import FOLDER, write_traffic
+    from autotune.facts.model import describe
+    from autotune.storage.locks import exclusive_use
 
     if options.data is not None or options.shapes:
         raise RequestError("--traffic brings samples and shapes; leave --data and --shape out")
@@ -264,19 +259,18 @@ def _with_traffic(options: "StudyOptions", traffic: Path) -> "StudyOptions":
 
 def run_study(options: "StudyOptions", *, as_json: bool) -> None:
     """Runs a study and prints its result."""
-    with signals_later():
-        from autotune.cli.progress import StudyProgress
-        from autotune.cli.report import live_page, write_last_page
-        from autotune.report.result import view_ending
-        from autotune.results.writing import PAGE
-        from autotune.study.finish import Interrupted
-        from autotune.study.other_builds import STAGE
-        from autotune.study.progress import Progress
-        from autotune.study.tune import tune
+    from autotune.cli.progress import StudyProgress
+    from autotune.cli.report import live_page, write_last_page
+    from autotune.report.result import view_ending
+    from autotune.results.writing import PAGE
+    from autotune.study.finish import Interrupted
+    from autotune.study.other_builds import STAGE
+    from autotune.study.progress import Progress
+    from autotune.study.tune import tune
 
     interrupted, last_line = False, ""
     update_page = live_page()
-    with interruptible() as checkpoint, StudyProgress(messages()) as show_progress:
+    with StudyProgress(messages()) as show_progress:
 
         def on_progress(progress: Progress) -> None:
             nonlocal last_line
@@ -285,7 +279,8 @@ def run_study(options: "StudyOptions", *, as_json: bool) -> None:
                 return
             show_progress(progress)
             update_page(progress)
-            checkpoint()
+            if not progress.note:  # as of a study that an interrupt is ending
+                checkpoint()
 
         try:
             result = tune(options, on_progress=on_progress)

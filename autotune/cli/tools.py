@@ -11,7 +11,6 @@ import typer
 from autotune.cli.console import messages, output, own_cores, present
 from autotune.cli.options import DataOption, JsonOption, QuietOption, ShapeOption
 from autotune.errors import RequestError, did_you_mean, typed
-from autotune.process.signals import signals_later
 
 
 def write_sample(
@@ -29,8 +28,7 @@ def write_sample(
     ] = False,
 ) -> None:
     """Writes a sample model on which to try autotune."""
-    with signals_later():
-        from autotune.facts.sample_models import KINDS, write
+    from autotune.facts.sample_models import KINDS, write
 
     if kind not in KINDS:
         near = did_you_mean(kind, KINDS)
@@ -52,13 +50,12 @@ def show_hardware(
     as_json: JsonOption = False,
 ) -> None:
     """Shows this machine, its execution providers, its noise, and what disturbs timings."""
-    with signals_later():
-        from autotune.cli.progress import steps
-        from autotune.facts.hardware import hardware, timing_warnings
-        from autotune.facts.providers import provider_states
-        from autotune.facts.runtime import runtime
-        from autotune.measure.noise import noise_check
-        from autotune.report.hardware import view_hardware
+    from autotune.cli.progress import steps
+    from autotune.facts.hardware import hardware, timing_warnings
+    from autotune.facts.providers import provider_states
+    from autotune.facts.runtime import runtime
+    from autotune.measure.noise import noise_check
+    from autotune.report.hardware import view_hardware
 
     installed = runtime()
     machine = hardware()
@@ -89,9 +86,8 @@ def show_spaces(
     as_json: JsonOption = False,
 ) -> None:
     """Lists the presets of search spaces, or shows one in full."""
-    with signals_later():
-        from autotune.report.spaces import view_space, view_spaces
-        from autotune.space.files import find_space, presets
+    from autotune.report.spaces import view_space, view_spaces
+    from autotune.space.files import find_space, presets
 
     if name is None and model is None:
         present(view_spaces(map(find_space, presets())), as_json=as_json)
@@ -100,13 +96,12 @@ def show_spaces(
     if model is None:
         present(view_space(space, is_resolved=False), as_json=as_json)
         return
-    with signals_later():
-        from autotune.facts.hardware import hardware
-        from autotune.facts.inputs import workload_for
-        from autotune.facts.model import describe
-        from autotune.facts.providers import choose_providers, provider_states
-        from autotune.graph.optimizers import firing_optimizers
-        from autotune.space.resolve import resolve
+    from autotune.facts.hardware import hardware
+    from autotune.facts.inputs import workload_for
+    from autotune.facts.model import describe
+    from autotune.facts.providers import choose_providers, provider_states
+    from autotune.graph.optimizers import firing_optimizers
+    from autotune.space.resolve import resolve
 
     description = describe(model)
     workload = workload_for(description, data, dict(shape or ()))
@@ -137,10 +132,9 @@ def runtimes(
     as it is. `study --runtimes` then searches them beside yours.
     """
     messages().quiet = quiet
-    with signals_later():
-        from autotune.report.hardware import view_added, view_removed, view_runtimes
-        from autotune.runtimes import environments
-        from autotune.runtimes.names import read_releases
+    from autotune.report.hardware import view_added, view_removed, view_runtimes
+    from autotune.runtimes import environments
+    from autotune.runtimes.names import read_releases
 
     if action not in _ACTIONS:
         raise RequestError(

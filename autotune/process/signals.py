@@ -14,8 +14,7 @@ _is_waiting = False
 def signals_later() -> Iterator[None]:
     """Lets Ctrl-C and SIGTERM wait for the end of the block; a second signal does not wait.
 
-    For imports: numpy and onnxruntime turn an interrupt while they load into an ImportError. For
-    transactions: SQLAlchemy may leave an interrupted one open, and with it the lock of a SQLite
+    For transactions: SQLAlchemy may leave an interrupted one open, and with it the lock of a SQLite
     file, for which the next transaction waits a minute. For the end of a child, which takes several
     steps.
 
