@@ -146,7 +146,10 @@ def test_a_sample_that_is_all_but_constant_does_not_end_a_histogram(tmp_path: Pa
 
 
 def test_an_overflow_keeps_no_product_in_fp32(tmp_path: Path) -> None:
-    """A power between products is beyond halves; the products beside it are not."""
+    """A power between products is beyond halves; the products beside it are not.
+
+    ONNX Runtime runs the power in fp32 on a CPU, also in a model in halves: it overflows elsewhere.
+    """
     source, target = tmp_path / "source.onnx", tmp_path / "mixed.onnx"
     save_onnx(
         source,
@@ -163,12 +166,30 @@ def test_an_overflow_keeps_no_product_in_fp32(tmp_path: Path) -> None:
         y="float[4,16] y",
     )
     feeds: list[Feed] = [{"x": normal(2, 4, 16)}]
-    assert set(fp16.rank(onnx.load(source), feeds)[:2]) == {"power", "reduce"}
+    model = onnx.load(source)
+    assert set(fp16.rank(model, fp16.errors_of_halves(model, feeds))[:2]) == {"power", "reduce"}
     fp16.mixed(source, target, feeds, max_error=1e-2)
     assert distance(source, target, feeds) < 1e-2
     written = onnx.load(target).graph
     halves = {i.name for i in written.initializer if i.data_type == TensorProto.FLOAT16}
     assert {"w0", "w1"} <= halves
+    assert "two" not in halves
+
+
+def test_no_node_stays_in_fp32_where_halves_hold_all(tmp_path: Path) -> None:
+    """The file is that of fp16, so a study measures one of the two."""
+    source = tmp_path / "source.onnx"
+    save_onnx(
+        source,
+        "a = Add (x, offset) b = Sub (a, offset) y = MatMul (b, w)",
+        {"offset": 8.0, "w": normal(0, 16, 16)},
+        x="float[4,16] x",
+        y="float[4,16] y",
+    )
+    feeds: list[Feed] = [{"x": normal(2, 4, 16)}]
+    fp16.mixed(source, tmp_path / "mixed.onnx", feeds)
+    fp16.half(source, tmp_path / "half.onnx")
+    assert (tmp_path / "mixed.onnx").read_bytes() == (tmp_path / "half.onnx").read_bytes()
 
 
 def test_nodes_stay_in_float(tmp_path: Path) -> None:

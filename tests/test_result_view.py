@@ -200,6 +200,15 @@ def test_reasons_come_first_where_most_trials_failed() -> None:
     assert " 7 of 10 trials failed: ort_" in words_of(view_ending(most, ""))
 
 
+def test_the_memory_of_a_device_has_no_ratio() -> None:
+    """The default runs on the CPU and takes none of it."""
+    quick = member(2, {"execution_provider": "cuda"}, 7.35)
+    on_device = replace(quick, evidence=replace(quick.evidence, peak_device_memory_mib=924.0))
+    names = ("latency_ms", "peak_memory_mib", "peak_device_memory_mib")
+    study = replace(result(on_device, picked=2), objectives=names)
+    assert headline(study).endswith("memory, 924 MiB on the device.")
+
+
 def test_the_headline_of_a_busy_machine_says_so_and_what_to_type() -> None:
     """In the terminal and in JSON; the page calls such a config not confirmed."""
     quick = member(2, _OUTSIDE, 7.35)

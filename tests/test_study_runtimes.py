@@ -264,6 +264,19 @@ def test_a_probe_that_has_no_time_left_says_so(
     assert line.startswith("Not measured, no time was left")
 
 
+def test_a_result_is_returned_where_the_builds_cannot_be_told(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """Two distributions in one environment are an error where builds are added."""
+
+    def refuse() -> list[Any]:
+        raise RequestError("onnxruntime and onnxruntime-gpu are installed in one environment")
+
+    monkeypatch.setattr(other_builds, "missing_builds", refuse)
+    result = FakeWorld(_cost(9.0)).tune(**options, seams={"other_builds": OtherBuilds})
+    assert result.complete
+
+
 def test_another_runtime_has_to_be_worth_its_installation(options: dict[str, Any]) -> None:
     result = _tune(_cost(9.0), options, runtimes=[OTHER])
     assert RUNTIME not in result.best.configuration

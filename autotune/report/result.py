@@ -236,6 +236,9 @@ def _further(result: StudyResult) -> list[Objective]:
 
 def _change(result: StudyResult, objective: Objective) -> str:
     """Returns how a further objective of the chosen member compares with the default."""
+    device_mib = result.best.evidence.peak_device_memory_mib
+    if objective.name == "peak_device_memory_mib" and device_mib is not None:
+        return f"{device_mib:.0f} MiB on the device"  # the default, on the CPU, takes none
     gain = result.best.evidence.gains[objective.name]
     less = Interval(value=1 / gain.value, low=1 / gain.high, high=1 / gain.low)
     return f"{less.value:.2f} of its {objective.heading} ({interval(less)})"

@@ -67,12 +67,12 @@ class OtherBuilds:
                 search another build, which it cannot.
         """
         sentence = ""
-        if probes and self._added:
-            # the study's result is written, whatever happens to the probe
-            with contextlib.suppress(AutotuneError, KeyboardInterrupt):
+        # the study's result is written, whatever happens here
+        with contextlib.suppress(AutotuneError, KeyboardInterrupt):
+            if probes and self._added:
                 sentence = self._probe(result, deadline_s)
-        elif self._missing and not self._added:
-            sentence = self._named(probes=probes)
+            elif self._missing and not self._added:
+                sentence = self._named(probes=probes)
         if sentence:
             self.search.report(Progress(stage=STAGE, note=sentence))
 
