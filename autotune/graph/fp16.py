@@ -1,6 +1,6 @@
 """Half precision: for all nodes, or for all that halves can hold."""
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -54,28 +54,30 @@ def mixed(
     sensitivity.name_nodes(model)
     samples = samples[:_SAMPLES]
     expected = exact_outputs(source, samples)
-    errors = errors_of_halves(model, samples)
-    order = rank(model, errors)
+    tensors = sensitivity.float_tensors(model)
 
     def error_with(in_fp32: Sequence[str]) -> float:
-        save(_with_halves(model, errors, in_fp32), target)
+        save(_with_halves(model, tensors, in_fp32), target)
         return largest_distance(expected, target, samples)
 
-    few, many = 0, len(order)
-    middle = 0
-    while few < many:
-        if error_with(order[:middle]) <= max_error:
-            many = middle
-        else:
-            few = middle + 1
-        middle = (few + many) // 2
-    if many == len(order) and error_with(order) > max_error:
+    in_fp32: Sequence[str] = []
+    if error_with(in_fp32) > max_error:
+        order = rank(model, errors_of_halves(model, tensors, samples))
+        few, many = 1, len(order)
+        while few < many:
+            middle = (few + many) // 2
+            if error_with(order[:middle]) <= max_error:
+                many = middle
+            else:
+                few = middle + 1
+        in_fp32 = order[:many]
+    _convert(model, target, in_fp32)
+    if largest_distance(expected, target, samples) > max_error:
         raise StepRefusedError(f"no mixture of precisions keeps the error below {max_error:g}")
-    _convert(model, target, order[:many])
 
 
 def _with_halves(
-    model: onnx.ModelProto, tensors: Container[str], in_fp32: Sequence[str]
+    model: onnx.ModelProto, tensors: Collection[str], in_fp32: Sequence[str]
 ) -> onnx.ModelProto:
     """Returns a model in fp32 whose values are rounded to halves where a device computes in halves.
 
@@ -176,18 +178,17 @@ def rank(model: onnx.ModelProto, errors: Mapping[str, float]) -> list[str]:
     return sorted(scores, key=lambda name: -scores[name])
 
 
-def errors_of_halves(model: onnx.ModelProto, samples: Sequence[Feed]) -> dict[str, float]:
-    """Returns the largest relative error of each float tensor as halves, by its name.
+def errors_of_halves(
+    model: onnx.ModelProto, tensors: Sequence[str], samples: Sequence[Feed]
+) -> dict[str, float]:
+    """Returns the largest relative error of each of these float tensors as halves, by its name.
 
     Args:
         model: The float model, its nodes named; weights in memory.
     """
-    names = dict.fromkeys(name for node in model.graph.node for name in node.output if name)
-    fed = {item.name for item in model.graph.input}
     errors: dict[str, float] = {}
-    for name, values in sensitivity.tensors(model, [*fed, *names], samples):
-        if getattr(values, "dtype", None) == np.float32:  # a sequence has none
-            errors[name] = max(errors.get(name, 0.0), _error_of_halves(values))
+    for name, values in sensitivity.tensors(model, tensors, samples):
+        errors[name] = max(errors.get(name, 0.0), _error_of_halves(values))
     return errors
 
 

@@ -164,6 +164,14 @@ def tensors(
                 yield from zip(computed, session.run(computed, dict(feed)), strict=True)
 
 
+def float_tensors(model: onnx.ModelProto) -> list[str]:
+    """Returns the names of the main graph's tensors in fp32, but for the constant ones."""
+    names = dict.fromkeys(name for node in model.graph.node for name in node.output if name)
+    session = open_exactly(_with_outputs(model, list(names)))
+    every = (*session.get_inputs(), *session.get_outputs())
+    return [tensor.name for tensor in every if tensor.type == "tensor(float)"]
+
+
 def _with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
     """Returns the serialised model with these tensors among its outputs."""
     outputs = {item.name for item in model.graph.output}
