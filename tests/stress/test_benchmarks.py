@@ -103,6 +103,10 @@ CASES = {
             )
         ),
     ),
+    "samplers": Case(
+        arguments="lstm.onnx --trials 3 --seeds 1",
+        holds=lambda it: it["samplers"].keys() == {"effects", "tpe"},
+    ),
     "serving": Case(
         arguments="lstm.onnx --clients 2 --trials 1 --rounds 2",
         holds=lambda it: all(
