@@ -1,12 +1,8 @@
 """What the pre-pass `algebra` makes of a model: nodes, latency, memory and error, with and without.
 
-    python benchmarks/algebra.py [MODEL.onnx ...] [--counts] [--quick] [--json]
+    python benchmarks/algebra.py MODEL.onnx ... [--counts] [--quick] [--json]
 
-Without a MODEL, the models of ../shared/models that are there, and those of exporter_models.py: a
-MobileNetV3 and an EfficientNet with their activations in parts, a stack of PaddlePaddle's blocks,
-three transformers with normalisations, GELU, softmax and attention in parts, and the step of a
-decoder whose keys and values are repeated for groups of heads. NAME_inputs.npz beside NAME.onnx is
-its input.
+NAME_inputs.npz beside NAME.onnx is its input.
 
 The rows of a model are the pass itself, and dynamic and static int8 after the pass against the same
 without it. Nodes are counted in the file,
@@ -28,7 +24,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import program
-from exporter_models import BUILDERS
 from inputs import file_beside, workload_of
 
 from autotune.deploy.options import Value
@@ -38,7 +33,6 @@ from autotune.graph.algebra.model import simplify
 from autotune.graph.optimizers import firing_optimizers
 from autotune.graph.prepare import PreparationError, Preparer
 
-_MODELS = Path(__file__).parent.parent.parent / "shared" / "models"
 _STATIC: Mapping[str, Value] = {
     "precision": "int8_static",
     "quantized_operators": "products",
@@ -55,9 +49,9 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Value]]] = {
 def main() -> None:
     """Prints the rows of each model."""
     parser = program.parser_of(__doc__)
-    parser.add_argument("models", metavar="MODEL.onnx", nargs="*", type=Path)
+    parser.add_argument("models", metavar="MODEL.onnx", nargs="+", type=Path)
     parser.add_argument("--counts", action="store_true", help="measure no latency and no memory")
-    parser.add_argument("--quick", action="store_true", help="small built models in float alone")
+    parser.add_argument("--quick", action="store_true", help="in float alone")
     given = parser.parse_args()
     switch_off()
     print(f"onnxruntime {onnxruntime.__version__}; a ratio below 1 favours the pass")
@@ -65,13 +59,7 @@ def main() -> None:
     results = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        files = list(given.models)
-        if not files:
-            files = [] if given.quick else sorted(_MODELS.glob("*.onnx"))
-            for kind, build in BUILDERS.items():
-                files.append(folder / f"{kind}.onnx")
-                onnx.save(build(2 if given.quick else 8), files[-1])
-        for file in files:
+        for file in given.models:
             comparison = Comparison(file, folder / f"{file.stem}-cache", measures=not given.counts)
             print(comparison.headline(), flush=True)
             names = [v for v in VARIANTS if not (given.quick and "int8" in v)]

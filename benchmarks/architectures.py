@@ -18,18 +18,11 @@ _LOWEST = np.float32(-3.4e38)
 
 
 class Graph:
-    """A graph that is written node by node.
+    """A graph that is written node by node."""
 
-    Args:
-        seed: Of the random weights.
-        gain: Variance of a product's outputs over that of its inputs.
-        opset: Version of ONNX's operators.
-    """
-
-    def __init__(self, seed: int = 0, gain: float = 1.0, opset: int = 17) -> None:
+    def __init__(self) -> None:
         """Starts without nodes."""
-        self._gain, self._opset = gain, opset
-        self._random = np.random.default_rng(seed)
+        self._random = np.random.default_rng(0)
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
@@ -52,14 +45,12 @@ class Graph:
     def weight(self, *shape: int) -> str:
         """Adds a random weight that keeps the size of numbers, and returns its name."""
         fan_in = max(1, int(np.prod(shape[1:])) if len(shape) > 2 else shape[0])
-        return self.constant(self._random.standard_normal(shape) * np.sqrt(self._gain / fan_in))
+        return self.constant(self._random.standard_normal(shape) * np.sqrt(1 / fan_in))
 
-    def add(self, kind: str, *inputs: str | float, **attributes: Any) -> str:
-        """Adds a node and returns the name of its output; numbers become constants."""
-        domain = attributes.pop("domain", "")
-        names = [self.constant(x) if isinstance(x, float) else x for x in inputs]
+    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Adds a node and returns the name of its output."""
         name = f"n{len(self._nodes)}"
-        self._nodes.append(helper.make_node(kind, names, [name], domain=domain, **attributes))
+        self._nodes.append(helper.make_node(kind, inputs, [name], **attributes))
         return name
 
     def size(self, value: str, axis: int) -> str:
@@ -142,10 +133,7 @@ class Graph:
             self._weights,
         )
         domains = {node.domain for node in self._nodes} - {""}
-        opsets = [
-            helper.make_opsetid("", self._opset),
-            *(helper.make_opsetid(d, 3) for d in domains),
-        ]
+        opsets = [helper.make_opsetid("", 17), *(helper.make_opsetid(d, 3) for d in domains)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=9, producer_name="pytorch")
 
 
