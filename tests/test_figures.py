@@ -69,8 +69,8 @@ def test_intervals_are_those_of_the_gains() -> None:
 
 def test_other_objectives_span_the_figure() -> None:
     figure = _front(pages.state(pages.result(), objectives=find(("cpu_s",))))
-    assert figure.x.title == "CPU time of a run, s"
-    assert figure.y.title == "latency of a run, ms"
+    assert figure.x.title == "CPU s"
+    assert figure.y.title == "latency ms"
 
 
 def test_the_line_joins_the_front_alone() -> None:

@@ -243,7 +243,7 @@ def test_a_study_of_a_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert [item.context for item in generated.lengths] == [16, 512]
     assert trials[0].fidelity.perplexity is not None
     page = write_report(tmp_path / "out").read_text(encoding="utf-8")
-    assert "new tokens per second" in page
+    assert "tokens/s" in page
     ending = words_of(view_ending(result, ""))
     assert f"{evidence.tokens_per_s:.4g}" in ending
     assert "After a prompt of 510 tokens, by the clock" in ending

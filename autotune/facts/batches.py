@@ -9,7 +9,7 @@ from autotune.deploy.records import PositiveWhole, Several, Text
 from autotune.errors import RequestError
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
-from autotune.facts.model_facts import Tensor
+from autotune.facts.model_facts import Tensor, in_brackets
 from autotune.facts.workload import TIMING_SAMPLES, Workload, evenly
 from autotune.process import memory
 
@@ -125,10 +125,6 @@ def _is_open(size: int | str | None) -> bool:
     return not isinstance(size, int)
 
 
-def _shape(tensor: Tensor) -> str:
-    return "[" + ", ".join("?" if size is None else str(size) for size in tensor.shape) + "]"
-
-
 def _problem(model: Model, stacked: Sequence[Tensor]) -> str | None:
     """Returns why a model has no batch dimension; None if it has one.
 
@@ -136,7 +132,9 @@ def _problem(model: Model, stacked: Sequence[Tensor]) -> str | None:
         stacked: Its inputs whose first dimension is open.
     """
     if not stacked:
-        shapes = " and ".join(f"'{t.name}' has the shape {_shape(t)}" for t in model.inputs)
+        shapes = " and ".join(
+            f"'{t.name}' has the shape {in_brackets(t.shape)}" for t in model.inputs
+        )
         return (
             f"no input of {model.path.name} has an open first dimension"
             f"{f' ({shapes})' if shapes else ''}; export the model with a batch dimension"
@@ -146,14 +144,15 @@ def _problem(model: Model, stacked: Sequence[Tensor]) -> str | None:
     for tensor in stacked:
         if tensor.shape[0] != name:
             return (
-                f"the inputs '{first.name}' {_shape(first)} and '{tensor.name}' {_shape(tensor)} "
-                "begin with different dimensions, so neither is surely the batch"
+                f"the inputs '{first.name}' {in_brackets(first.shape)} and '{tensor.name}' "
+                f"{in_brackets(tensor.shape)} begin with different dimensions, so neither is "
+                "surely the batch"
             )
     for tensor in model.inputs:
         if name is not None and name in tensor.shape[1 if tensor in stacked else 0 :]:
             return (
-                f"the input '{tensor.name}' has the shape {_shape(tensor)}, with the batch "
-                f"dimension '{name}' in another place than the first"
+                f"the input '{tensor.name}' has the shape {in_brackets(tensor.shape)}, with the "
+                f"batch dimension '{name}' in another place than the first"
             )
     return None
 
@@ -165,8 +164,8 @@ def _samples_problem(model: Model, workload: Workload, stacked: Sequence[Tensor]
         if tensor not in stacked:
             if not all(np.array_equal(arrays[0], array) for array in arrays):
                 return (
-                    f"the input '{tensor.name}' has the shape {_shape(tensor)}, without the batch "
-                    "dimension, and differs from sample to sample"
+                    f"the input '{tensor.name}' has the shape {in_brackets(tensor.shape)}, without "
+                    "the batch dimension, and differs from sample to sample"
                 )
             continue
         for array in arrays:

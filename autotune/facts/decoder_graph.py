@@ -11,6 +11,7 @@ import onnx
 
 from autotune.deploy.decoder import Decoder, Port, decoder_of, fits, pairs_by_name
 from autotune.facts.graphs import operator_of
+from autotune.facts.model_facts import in_brackets
 
 # Operators that hand a state on: (input, output) by number, and the axis along which it grows.
 _HANDED_ON: Mapping[str, tuple[tuple[tuple[int, int], ...], int | None]] = {
@@ -106,13 +107,9 @@ def _check(given: Mapping[str, str], inputs: Sequence[Port], outputs: Sequence[P
         if not fits(ins[past], outs[present]):
             a, b = ins[past], outs[present]
             raise ValueError(
-                f"pair={past}={present} does not fit: the input is {a.dtype} {_sizes(a)}, and "
-                f"the output {b.dtype} {_sizes(b)}"
+                f"pair={past}={present} does not fit: the input is {a.dtype} "
+                f"{in_brackets(a.shape)}, and the output {b.dtype} {in_brackets(b.shape)}"
             )
-
-
-def _sizes(port: Port) -> str:
-    return "[" + ", ".join("?" if size is None else str(size) for size in port.shape) + "]"
 
 
 def _pairs(inputs: Sequence[Port], outputs: Sequence[Port], reach: _Reach) -> dict[str, str]:

@@ -71,8 +71,7 @@ class Hardware:
             "ONNX Runtime": runtime.version,
             "ONNX Runtime's build": runtime.build,
             "execution providers": ", ".join(runtime.providers),
-            # only where there are some: an earlier version had no such fact
-            **({"provider plugins": ", ".join(runtime.plugins)} if runtime.plugins else {}),
+            "provider plugins": ", ".join(runtime.plugins) or "none",
         }
 
     def fingerprint(self, runtime: Runtime) -> str:

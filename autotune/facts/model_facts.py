@@ -13,6 +13,11 @@ Dimension = Whole | Text | None
 """A size, a symbolic name, or None where the model says nothing."""
 
 
+def in_brackets(shape: Sequence[Dimension]) -> str:
+    """Returns a shape in words: ``[?, 3, height]``."""
+    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Axis:
     """A dimension of an input."""
@@ -77,12 +82,11 @@ class Tensor:
         """Returns why the input takes no array of the shape; None if it does."""
         if not self.is_ranked:
             return None
-        model_shape = "[" + ", ".join("?" if s is None else str(s) for s in self.shape) + "]"
         if len(shape) != len(self.shape):
-            return f"the model takes rank {len(self.shape)}: {model_shape}"
+            return f"the model takes rank {len(self.shape)}: {in_brackets(self.shape)}"
         for given, wanted in zip(shape, self.shape, strict=True):
             if isinstance(wanted, int) and given != wanted:
-                return f"the model takes {model_shape}"
+                return f"the model takes {in_brackets(self.shape)}"
         return None
 
 

@@ -21,6 +21,7 @@ from autotune.deploy.records import is_unicode_text
 from autotune.errors import DataError, FormatError, RequestError, did_you_mean, shown
 from autotune.facts.feeds import Feed
 from autotune.facts.model import Model
+from autotune.facts.model_facts import in_brackets
 from autotune.facts.tokens import LONGEST, Encoded, encode
 from autotune.facts.usual_sizes import usual_shapes
 from autotune.facts.values import Variant, feed_of
@@ -176,15 +177,11 @@ def _complete(model: Model, shapes: Mapping[str, Sequence[int]]) -> Decoder:
     unknown = complete.open_shape
     if unknown is not None:
         raise RequestError(
-            f"{name} leaves sizes of '{unknown.past}' open ({_words(unknown.shape)}), and neither "
-            "genai_config.json nor config.json beside it has sizes that can be; give them with "
-            f"--shape {unknown.past}=1,3,1,64"
+            f"{name} leaves sizes of '{unknown.past}' open ({in_brackets(unknown.shape)}), and "
+            "neither genai_config.json nor config.json beside it has sizes that can be; give them "
+            f"with --shape {unknown.past}=1,3,1,64"
         )
     return complete
-
-
-def _words(shape: Sequence[int | None]) -> str:
-    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
 
 
 def _vocabulary(model: Model, decoder: Decoder) -> int | None:

@@ -15,7 +15,6 @@ from autotune.inspection.findings import (
     FindingKind,
     InspectedModel,
     by_answers,
-    by_gain,
     by_held_memory,
 )
 from autotune.inspection.growth import DEFAULT
@@ -269,28 +268,18 @@ def _threads(inspected: InspectedModel) -> Finding | None:
     )
 
 
-CHECKS = tuple(
-    FindingKind(
-        name=name,
-        about=about,
-        find=find,
-        rate=rate,
-        measured=measured,
-        optimised=find in (_subnormal_weights, _reorders, _unfolded),
-    )
-    for name, about, find, rate, measured in (
-        ("subnormal weights", "subnormal weights", _subnormal_weights, by_gain, False),
-        ("layout reorders", "layout reorders", _reorders, by_gain, False),
-        ("weights as inputs", "weights as graph inputs", _weights_as_inputs, by_gain, False),
-        ("blocked folding", "blocked constant folding", _unfolded, by_gain, False),
-        ("old opset", "an old opset", _old_opset, by_gain, False),
-        ("fp16 weights", "fp16 weights", _fp16_weights, by_gain, False),
-        ("saturating int8", "int8 that saturates", _saturation, by_answers, False),
-        ("memory growth", "memory growth over shapes", _growth, by_gain, True),
-        ("arena", "memory held by the arena", _arena, by_held_memory, True),
-        ("inline weights", "weights inside the file", _inline_weights, by_gain, False),
-        ("parallel branches", "branches for parallel execution", _branches, by_gain, False),
-        ("too many threads", "more threads than usable cores", _threads, by_gain, False),
-    )
+CHECKS = (
+    FindingKind("subnormal weights", "subnormal weights", _subnormal_weights, optimised=True),
+    FindingKind("layout reorders", "layout reorders", _reorders, optimised=True),
+    FindingKind("weights as inputs", "weights as graph inputs", _weights_as_inputs),
+    FindingKind("blocked folding", "blocked constant folding", _unfolded, optimised=True),
+    FindingKind("old opset", "an old opset", _old_opset),
+    FindingKind("fp16 weights", "fp16 weights", _fp16_weights),
+    FindingKind("saturating int8", "int8 that saturates", _saturation, by_answers),
+    FindingKind("memory growth", "memory growth over shapes", _growth, measured=True),
+    FindingKind("arena", "memory held by the arena", _arena, by_held_memory, measured=True),
+    FindingKind("inline weights", "weights inside the file", _inline_weights),
+    FindingKind("parallel branches", "branches for parallel execution", _branches),
+    FindingKind("too many threads", "more threads than usable cores", _threads),
 )
 """All kinds of findings; where severities are equal, their order is that of the findings."""

@@ -117,7 +117,7 @@ def by_answers(effect: RemedyEffect) -> str:
     return HIGH if effect.error < 0.5 * effect.default_error else LOW
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FindingKind:
     """One kind of finding.
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from autotune.deploy.decoder import Decoder
+from autotune.facts.model_facts import in_brackets
 from autotune.inspection.findings import LOW, Finding, RemedyEffect
 from autotune.inspection.inspect import Inspection
 from autotune.report.profile import headroom_sentence, peaks_sentence
@@ -101,9 +102,8 @@ def _fed_back(decoder: Decoder) -> Iterator[str]:
     count = len(decoder.pairs)
     yield f"{kind}: {count} output{'s are' if count > 1 else ' is'} fed back."
     for pair in decoder.pairs[:_MOST_PAIRS]:
-        sizes = ", ".join("?" if size is None else str(size) for size in pair.shape)
         grows = "" if pair.axis is None else f", grows along dimension {pair.axis}"
-        yield f"  {pair.past} = {pair.present}: {pair.kind} [{sizes}]{grows}"
+        yield f"  {pair.past} = {pair.present}: {pair.kind} {in_brackets(pair.shape)}{grows}"
     if count > _MOST_PAIRS:
         yield f"  and {count - _MOST_PAIRS} more; --json lists them all"
     if decoder.generates:

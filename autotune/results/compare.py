@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from autotune.deploy.config import Interval, Numbers
+from autotune.deploy.config import Interval, Numbers, Serving
 from autotune.errors import RequestError
 from autotune.facts.workload import Workload
 from autotune.measure.answers import largest_again
@@ -253,12 +253,13 @@ def _usual_limit(workload: Workload) -> float:
 
 def _entrant(measurer: DuetMeasurer, subject: Subject) -> Callable[[Effort], Outcome]:
     """Returns what measures a subject."""
+    serving = subject.serving or Serving(clients=1)
     return partial(
         measurer.measure_session,
         subject.model.absolute(),
         subject.session,
-        sessions=subject.sessions,
-        batch=subject.batch,
+        sessions=serving.sessions,
+        batch=serving.batch,
         site=subject.site,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.deploy.config import SHARED, Serving, TunedConfig, config_file
+from autotune.deploy.config import Serving, TunedConfig, config_file
 from autotune.deploy.fitting import environment_differences, fit
 from autotune.deploy.loader import check_files
 from autotune.deploy.session import SessionConfig
@@ -30,10 +30,7 @@ class Subject:
     """One configuration that takes part in a comparison.
 
     Attributes:
-        clients: How many clients called it when it was tuned; None where it was not.
-        sessions: Which sessions several clients call; one of ``SESSION_KINDS``.
-        batch: Samples of a run; None means as many as a run of the default has.
-        baseline_batch: Samples of a run of the default beside it; None where that is not known.
+        serving: How it was called when it was tuned; None where it was not.
         source: The model that it was tuned from, as far as that is there; None where unknown.
         source_sha256: Digest of that model; empty where unknown.
         pairs: What the study was told to feed back of a decoder, by the names of the inputs.
@@ -48,10 +45,7 @@ class Subject:
     name: str
     model: Path
     session: SessionConfig
-    clients: int | None = None
-    sessions: str = SHARED
-    batch: int | None = None
-    baseline_batch: int | None = None
+    serving: Serving | None = None
     source: Path | None = None
     source_sha256: str = ""
     pairs: Mapping[str, str] = field(default_factory=dict)
@@ -60,6 +54,11 @@ class Subject:
     config: TunedConfig | None = None
     site: Path | None = None
     outputs: tuple[str, ...] = ()
+
+    @property
+    def batch(self) -> int | None:
+        """Samples of a run; None means as many as a run of the default has."""
+        return None if self.serving is None else self.serving.batch
 
 
 def subject_of(path: Path) -> Subject:
@@ -80,7 +79,7 @@ def subject_of(path: Path) -> Subject:
     config = TunedConfig.read(path)
     folder = check_files(path, config, read_all=True)
     here = fit(config)
-    serving, study = config.serving or Serving(clients=1), StudyResult.found_in(folder)
+    study = StudyResult.found_in(folder)
     site = _site_of(config) if here.lacking else None
     if here.lacking and site is None:
         needed = config.requires.runtime
@@ -90,10 +89,7 @@ def subject_of(path: Path) -> Subject:
         name=str(path),
         model=folder / config.model.file,
         session=config.session if site else here.session,
-        clients=serving.clients,
-        sessions=serving.sessions,
-        batch=serving.batch,
-        baseline_batch=serving.baseline_batch,
+        serving=config.serving or Serving(clients=1),
         source=study.model if study and study.model.is_file() else None,
         pairs=study.pairs if study else {},
         source_sha256=config.model.source_sha256,
@@ -144,11 +140,9 @@ class Lineup:
         Raises:
             RequestError: the samples cannot be stacked.
         """
-        tuned = [subject for subject in (*self.subjects, self.baseline) if subject.batch]
-        if not tuned:
-            return None
-        sizes = {size for s in tuned for size in (s.batch, s.baseline_batch) if size}
-        return Batching.of(self.model, workload, sorted(sizes))
+        tuned = [each.serving for each in (*self.subjects, self.baseline) if each.serving]
+        sizes = {size for each in tuned for size in (each.batch, each.baseline_batch) if size}
+        return Batching.of(self.model, workload, sorted(sizes)) if sizes else None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -172,7 +166,8 @@ class Lineup:
         Raises:
             RequestError: they were tuned for different numbers of them.
         """
-        numbers = {s.clients for s in (*self.subjects, self.baseline) if s.clients is not None}
+        tuned = [each.serving for each in (*self.subjects, self.baseline) if each.serving]
+        numbers = {each.clients for each in tuned}
         if len(numbers) > 1:
             few, *_, many = sorted(numbers)
             raise RequestError(

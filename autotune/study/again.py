@@ -6,7 +6,7 @@ from pathlib import Path
 
 import optuna
 
-from autotune.deploy.config import SHARED
+from autotune.deploy.config import SHARED, Serving
 from autotune.errors import CannotMeasureError, StudyError
 from autotune.facts.batches import Batching
 from autotune.facts.inputs import workload_for
@@ -134,10 +134,12 @@ def _subject(
         name=f"trial {trial.number}",
         model=prepared.path,
         session=session_config(configuration.session.to_json(), dimensions, model.breaking),
-        clients=options.clients or 1,
-        sessions=str(configuration.to_json().get(SESSIONS, SHARED)),
-        batch=batch,
-        baseline_batch=smallest,
+        serving=Serving(
+            clients=options.clients or 1,
+            sessions=str(configuration.to_json().get(SESSIONS, SHARED)),
+            batch=batch,
+            baseline_batch=smallest,
+        ),
         max_error=options.limits.max_error,
         site=site_of(configuration.runtime),
     )

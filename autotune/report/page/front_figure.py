@@ -88,23 +88,9 @@ def _caption(across: Objective, up: Objective, outside: int, *, has_confirmed: b
     return f"Each point is a configuration. {corner} is better. {source}{left_out}"
 
 
-_TITLES = {
-    "latency_ms": "latency of a run, ms",
-    "peak_memory_mib": "peak memory of the session, MiB",
-    "held_memory_mib": "memory held after all runs, MiB",
-    "cpu_s": "CPU time of a run, s",
-    "load_ms": "time to create the session, ms",
-    "p99_ms": "99th percentile of the latency, ms",
-    "peak_device_memory_mib": "peak memory of the device, MiB",
-    "throughput_per_s": "throughput, runs per second",
-    "tokens_per_s": "new tokens per second",
-    "ttft_ms": "time to the first token, ms",
-}
-
-
 def _axis(points: Sequence[Row], objective: Objective) -> Scale:
     ends = [end for row in points for end in _ends(row, objective)]
-    return Scale.of(_TITLES[objective.name], ends)
+    return Scale.of(objective.heading, ends)
 
 
 def _text(row: Row) -> str:
