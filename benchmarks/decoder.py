@@ -1,14 +1,13 @@
 """A real decoder, tuned: tokens per second, memory, perplexity beside the default, GenAI's int4.
 
-    python benchmarks/decoder.py FOLDER [--trials 60] [--plain] [--llama MODEL.gguf]
+    python benchmarks/decoder.py FOLDER [--trials 60] [--llama MODEL.gguf]
 
 FOLDER holds what ONNX Runtime GenAI's builder wrote of one model: ``fp32`` and ``int4`` with
 ``model.onnx``, and ``tokenizer.json`` in either of them or in FOLDER. The prompts and 10,000 tokens
-of held text come from the documentation strings of Python's standard library. ``--plain`` leaves
-the study out and measures with onnxruntime alone, as a check: its loop is written out here and
-shares no code with autotune. Where onnxruntime-genai is installed its loop is measured as well, and
-the exported folder must give the same greedy tokens. ``--llama`` adds llama.cpp, out of the package
-llama-cpp-python, with the weights of MODEL.gguf rounded to eight and to four bits by its own tool.
+of held text come from the documentation strings of Python's standard library. Where
+onnxruntime-genai is installed its loop is measured as well, and the exported folder must give the
+same greedy tokens. ``--llama`` adds llama.cpp, out of the package llama-cpp-python, with the
+weights of MODEL.gguf rounded to eight and to four bits by its own tool.
 """
 
 import argparse
@@ -298,7 +297,6 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--config", type=Path, help="a config that was tuned before")
-    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--llama", help="a GGUF file of the same model")
     given = parser.parse_args()
     from tokenizers import Tokenizer
@@ -309,16 +307,10 @@ def main() -> None:
     prompt, held = windows_of(lambda text: tokenizer.encode(text, add_special_tokens=False).ids)
     sessions = {name: str(given.folder / name / "model.onnx") for name in ("fp32", "int4")}
     began = time.monotonic()
-    if given.config or not given.plain:
-        config = given.config or tuned(given.folder, prompt, held, given.trials)
-        sessions["tuned"] = str(config)
-        print(f"study: {time.monotonic() - began:.0f} s")
+    config = given.config or tuned(given.folder, prompt, held, given.trials)
+    sessions["tuned"] = str(config)
+    print(f"study: {time.monotonic() - began:.0f} s")
     reference = right = None
-    if given.plain:
-        for name, path in sessions.items():
-            if not path.endswith("json"):
-                ttft, speed = measure(Plain(onnxruntime.InferenceSession(path)), prompt)
-                print(f"{name:8} without binding: {ttft:6.1f} ms, {speed:6.1f} tokens/s")
     for name, ttft, speed in rows(sessions, prompt):
         import autotune
 
@@ -350,8 +342,6 @@ def compare_genai(folder: Path, sessions: dict[str, str], prompt: Sequence[int])
     for name in ("fp32", "int4"):
         speeds = [genai_tokens_per_s(folder / name, prompt)[0] for _ in range(_ROUNDS)]
         print(f"{name:8} in GenAI's loop: {np.median(speeds):6.1f} tokens/s")
-    if "tuned" not in sessions:
-        return
     out = Path(tempfile.mkdtemp())
     command = ["export", sessions["tuned"], "--to", "genai", "-o", str(out), "--accept-processor"]
     subprocess.run([sys.executable, "-m", "autotune", *command], check=True, capture_output=True)

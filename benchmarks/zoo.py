@@ -1,14 +1,12 @@
 """Runs `autotune study MODEL` and nothing else on models as people have them.
 
-Real models come out of packages that ship them, and twelve exported architectures with open sizes
-are built (architectures.py). For each of them: the study runs, it is refused in a sentence, or
-something is wrong: a traceback, no end, or a config whose answers are not the model's. The inputs
-that autotune makes up are looked at too: an input that is the same in all samples is named.
+    python benchmarks/zoo.py [MODEL.onnx ...] [--cache DIR] [--trials 10] [--timeout 60s] [--json]
 
-    python benchmarks/zoo.py [--cache DIR] [--trials 10] [--timeout 60s] [--only WORD] [--json]
-
-`--inputs` runs no study: it makes the inputs and runs each model on one of them. `--quick` does
-that for the architectures alone, and downloads nothing. The packages' models lie in the cache.
+Without a MODEL, those in packages that ship some, which are downloaded into the cache. For each of
+them: the study runs, it is refused in a sentence, or something is wrong: a traceback, no end, or a
+config whose answers are not the model's. The inputs that autotune makes up are looked at too: an
+input that is the same in all samples is named. `--inputs` runs no study: it makes the inputs and
+runs each model on one of them.
 """
 
 import json
@@ -22,7 +20,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import architectures
 import numpy as np
 import program
 
@@ -77,35 +74,28 @@ class Row:
 def main() -> int:
     """Prints a row for each model; returns 1 if something is wrong, or too much is refused."""
     parser = program.parser_of(__doc__)
+    parser.add_argument("models", type=Path, nargs="*", metavar="MODEL.onnx")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "autotune-zoo")
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--timeout", default="60s", help="of each study")
     parser.add_argument("--inputs", action="store_true", help="no study, one run of each model")
-    parser.add_argument("--only", default="", metavar="WORD", help="models with it in their names")
-    parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
     switch_off()
     print(f"{cpu_model()}, {usable_cores()} cores")
-    with tempfile.TemporaryDirectory() as folder:
-        models = dict(_models(Path(folder), None if given.quick else given.cache))
-        rows = []
-        for name, path in models.items():
-            if given.only in name:
-                timeout = None if given.inputs or given.quick else given.timeout
-                rows.append(_row(name, path, given.trials, timeout))
-                print(_line(rows[-1]), flush=True)
+    rows = []
+    for name, path in _models(given.models, given.cache):
+        rows.append(_row(name, path, given.trials, None if given.inputs else given.timeout))
+        print(_line(rows[-1]), flush=True)
     counts = {o: sum(row.outcome == o for row in rows) for o in (RUNS, REFUSED, WRONG)}
     print(", ".join(f"{outcome}: {count}" for outcome, count in counts.items()))
     program.print_json(given, {"rows": [asdict(row) for row in rows], **counts})
     return int(counts[WRONG] > 0 or 20 * counts[REFUSED] > len(rows))
 
 
-def _models(folder: Path, cache: Path | None) -> Iterator[tuple[str, Path]]:
-    """Yields names and files of the models."""
-    yield from architectures.written(folder).items()
-    if cache is None:
-        return
-    for package in PACKAGES:
+def _models(given: list[Path], cache: Path) -> Iterator[tuple[str, Path]]:
+    """Yields names and files of the models that are given, or of those in the packages."""
+    yield from ((path.stem, path) for path in given)
+    for package in PACKAGES if not given else ():
         place = _unpacked(package, cache)
         files = [p for p in place.rglob("*.onnx") if p.stat().st_size >= _SMALLEST_BYTES]
         for path in sorted(files):

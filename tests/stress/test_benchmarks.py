@@ -131,8 +131,8 @@ CASES = {
         alone=True,
     ),
     "zoo": Case(
-        arguments="--quick",
-        holds=lambda it: it["runs"] == 12 and it["wrong"] == 0,
+        arguments="cnn.onnx lstm.onnx transformer.onnx --inputs",
+        holds=lambda it: it["runs"] == 3 and it["wrong"] == 0,
     ),
 }
 """The short forms of all benchmarks, by name."""
