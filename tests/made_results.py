@@ -7,15 +7,13 @@ from typing import Any
 
 from factories import make_evidence, make_numbers
 
-from autotune.applications.confirm import Confirmed, Today
-from autotune.applications.result import (
-    FORMAT,
-    ApplicationResult,
-    SearchedPoint,
-    SessionResult,
-)
+from autotune.applications.confirm import Confirmed, MemoryLimits, Today
+from autotune.applications.joint import JointTrial
+from autotune.applications.replay import Played
+from autotune.applications.result import ApplicationResult, SessionResult
 from autotune.deploy.config import Interval
 from autotune.deploy.options import Value
+from autotune.deploy.passed import Passed
 from autotune.results.leave_one_out import Part, Simplification
 from autotune.results.result import Member, StudyResult
 from autotune.space.configuration import Configuration
@@ -124,8 +122,14 @@ def application(**changes: Any) -> ApplicationResult:
         held_mib=80.0,
         peak_ratio=close(0.4),
     )
+    played = Played(
+        ratios=(0.6,), seconds=0.3, cpu_s=0.5, peak_mib=121.0, held_mib=80.0, load_s=0.1
+    )
+    passed = Passed(
+        options={}, entries={}, dimensions={}, providers=None, disabled_optimizers=(), foreign=()
+    )
+    unseen: dict[str, Any] = {"passed": passed, "calls": 0, "shapes": (), "shape_count": 0}
     facts: dict[str, Any] = {
-        "format": FORMAT,
         "recording": "app.rec",
         "folder": "app.tuned",
         "replayed_calls": 100,
@@ -143,20 +147,22 @@ def application(**changes: Any) -> ApplicationResult:
                 study="",
                 changes="int8 static, external data, 1 thread, no spinning",
                 reason="",
+                **unseen,
             ),
             SessionResult(
-                name="classifier", share=0.2, study="", changes="", reason="a file is gone"
+                name="classifier",
+                share=0.2,
+                study="",
+                changes="",
+                reason="a file is gone",
+                **unseen,
             ),
         ),
-        "searched": (
-            SearchedPoint(
-                choices={"detector.threads": 1},
-                ratio=0.6,
-                peak_mib=121.0,
-                held_mib=80.0,
-                failure="",
-            ),
-        ),
+        "searched": (JointTrial(label="", choices={"detector.threads": 1}, played=played),),
         "notes": (),
+        "prefer": "latency",
+        "limits": MemoryLimits(),
+        "point_count": 100,
+        "base_mib": 0.0,
     }
     return ApplicationResult(**{**facts, **changes})

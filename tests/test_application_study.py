@@ -107,6 +107,8 @@ def recorded_session(model: Path, name: str = "relu") -> RecordedSession:
         providers=("CPUExecutionProvider",),
         interface=interface_of(onnxruntime.InferenceSession(model)),
         load_ns=1,
+        held_kib=0,
+        events=0,
     )
     session = RecordedSession(name=name, opened=opened, count=1)
     for rows, calls in ((1, 3), (4, 1)):
@@ -463,6 +465,7 @@ def record(folder: Path, model: Path, process: str = "1-a", number: int = 0) -> 
     session = replace(recorded_session(model).opened, number=number)
     inputs = [{"name": "x", "dtype": "float32", "shape": [1, 64]}]
     shape = {"kind": "shape", "number": number, "session": number, "inputs": inputs}
+    shape |= {"outputs": None, "run_options": {}, "fed": {}}
     with (folder / f"process-{process}.jsonl").open("a") as lines:
         lines.writelines(json.dumps(line) + "\n" for line in (to_plain(session), shape))
     calls = [(number + 1, 0, 1, begin, begin + 10**6, 0, 0, 0) for begin in (10**7, 2 * 10**7)]
@@ -480,7 +483,7 @@ def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     text = json.dumps({"format": "autotune-recording/3"} | settings)
     (folder / "recording.json").write_text(text)
     process = {"kind": "process", "pid": 1, "parent": 0, "program": "app.py", "began_ns": 0}
-    text = json.dumps(process | {"onnxruntime": "1.0.0"}) + "\n"
+    text = json.dumps(process | {"onnxruntime": "1.0.0", "available": []}) + "\n"
     (folder / "process-1-a.jsonl").write_text(text)
     record(folder, write_model(tmp_path / "relu.onnx"))
     return folder

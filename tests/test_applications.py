@@ -330,11 +330,14 @@ def write_recording(folder: Path, **changes: object) -> list[str]:
         "path": "/m.onnx",
         "is_copied": False,
         "load_ns": 1,
+        "held_kib": 0,
+        "events": 0,
         "passed": {**passed, "disabled_optimizers": [], "foreign": []},
         "providers": [],
-        "interface": {"inputs": [], "outputs": [], "metadata": {}},
+        "interface": {"inputs": [], "outputs": [], "metadata": {}, "overridable": []},
     }
     shape = {"kind": "shape", "number": 4, "session": 0, "inputs": []}
+    shape |= {"outputs": None, "run_options": {}, "fed": {}}
     texts = [json.dumps(item) + "\n" for item in (line | changes, shape)]
     (folder / "process-1-a.jsonl").write_text("".join(texts))
     return texts
@@ -356,8 +359,8 @@ def test_a_hostile_recording_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="bare file name"):
         Recording.read(tmp_path)
     settings = tmp_path / "recording.json"
-    settings.write_text(settings.read_text().replace("recording/2", "recording/9"))
-    with pytest.raises(RequestError, match="record the application again"):
+    settings.write_text(settings.read_text().replace("recording/3", "recording/9"))
+    with pytest.raises(RequestError, match="reads 'autotune-recording/3'"):
         Recording.read(tmp_path)
 
 
@@ -635,7 +638,7 @@ def test_a_session_whose_nodes_other_providers_would_run_is_not_replaced(
         data_files=(),
         passed=passed,
         providers=tuple(names(recorded)),
-        interface=Interface(inputs=(), outputs=(), metadata={}),
+        interface=Interface(inputs=(), outputs=(), metadata={}, overridable=()),
         folder="relu",
     )
 

@@ -185,7 +185,7 @@ def _apply(module: Any, model: Path, folder: Path) -> None:
                 foreign=(),
             ),
             providers=("CPUExecutionProvider",),
-            interface=Interface(inputs=(), outputs=(), metadata={}),
+            interface=Interface(inputs=(), outputs=(), metadata={}, overridable=()),
             folder="net",  # it holds no config, so that the session stays as it is
         )
         write_json(TunedApplication(sessions=(session,)).to_json(), folder / FILE)

@@ -89,6 +89,12 @@ class JointTrial:
     played: Played | None
     failure: Text = ""
 
+    @property
+    def costs(self) -> tuple[float, float, float]:
+        """Time over today's, peak and held memory in MiB, of a point that did not fail."""
+        assert self.played is not None
+        return self.played.ratio, self.played.peak_mib, self.played.held_mib
+
 
 @dataclass(kw_only=True)
 class JointSearch:

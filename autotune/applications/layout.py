@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.files import read_json
-from autotune.deploy.records import PositiveWhole, Text, Whole, from_plain
+from autotune.deploy.records import Json, PositiveWhole, Text, Whole, body, from_plain, to_plain
 
 FORMAT = "autotune-recording/3"
 """Name of the format."""
@@ -56,18 +56,20 @@ class Settings:
     """What `autotune record` was asked for.
 
     Attributes:
-        format: :data:`FORMAT`.
         autotune: The version that records.
         max_mib: The most that inputs may take.
         keep_inputs: Whether inputs are kept.
         began_ns: When it began, by the clock of the calls.
     """
 
-    format: Text
     autotune: Text
     max_mib: PositiveWhole
     keep_inputs: bool
     began_ns: Whole
+
+    def to_json(self) -> Json:
+        """Returns the settings as JSON values."""
+        return {"format": FORMAT, **to_plain(self)}
 
     @classmethod
     def read(cls, folder: Path) -> "Settings":
@@ -76,4 +78,4 @@ class Settings:
         Raises:
             FormatError: there are none, or they break the schema.
         """
-        return from_plain(cls, read_json(folder / SETTINGS, _LARGEST_BYTES))
+        return from_plain(cls, body(read_json(folder / SETTINGS, _LARGEST_BYTES), FORMAT))

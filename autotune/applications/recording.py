@@ -19,7 +19,6 @@ from autotune.applications.layout import (
     CLOSED,
     END,
     FAILED,
-    FORMAT,
     INPUTS,
     KINDS,
     MODELS,
@@ -76,7 +75,7 @@ class _ProcessLine:
     program: Text
     onnxruntime: Text
     began_ns: Whole
-    available: tuple[Text, ...] = ()
+    available: tuple[Text, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +107,8 @@ class OpenedSession:
     providers: tuple[Text, ...]
     interface: Interface
     load_ns: Whole
-    held_kib: Whole = 0
-    events: Whole | None = None
+    held_kib: Whole
+    events: Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +139,9 @@ class _ShapeLine:
     number: Whole
     session: Whole
     inputs: tuple[InputShape, ...]
-    outputs: tuple[Text, ...] | None = None
-    run_options: Mapping[Text, Text] = field(default_factory=dict)
-    fed: Mapping[Text, Fed] = field(default_factory=dict)
+    outputs: tuple[Text, ...] | None
+    run_options: Mapping[Text, Text]
+    fed: Mapping[Text, Fed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,11 +337,6 @@ class Recording:
                 f"{folder} is no recording: {error}; make one with "
                 f"`autotune record -o {folder.name or 'app.rec'} -- python app.py`"
             ) from None
-        if settings.format != FORMAT:
-            raise RequestError(
-                f"{folder} has the format {shown(settings.format)}, and this version of autotune "
-                f"reads {FORMAT!r}; record the application again"
-            )
         end = None
         if is_file(folder / END):
             end = from_plain(End, read_json(folder / END, _LARGEST_END_BYTES), END)
@@ -454,8 +448,7 @@ class _Reader:
                 case OpenedSession():
                     own.base_kib = own.base_kib if own.opened else line.held_kib
                     own.opened[line.number] = self._session(line)
-                    if line.events is not None:
-                        own.events[line.events] = line.number
+                    own.events[line.events] = line.number
                 case _ShapeLine() if line.session in own.opened:
                     session = own.opened[line.session]
                     asked = Shape(

@@ -10,7 +10,7 @@ from typing import Protocol
 from autotune.applications.replies import OpenedSessions, Replayed, Speed
 from autotune.applications.schedule import Schedule
 from autotune.deploy.options import Value
-from autotune.deploy.records import Json
+from autotune.deploy.records import Json, Positive, Several
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
 from autotune.process import scratch
@@ -75,7 +75,7 @@ class Played:
         load_s: Time to open them.
     """
 
-    ratios: tuple[float, ...]
+    ratios: Several[Positive]
     seconds: float
     cpu_s: float
     peak_mib: float

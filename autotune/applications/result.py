@@ -1,14 +1,15 @@
 """The result of an application's study, as its front.json keeps it."""
 
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.applications.confirm import Confirmed, MemoryLimits, Today
+from autotune.applications.joint import JointTrial
 from autotune.deploy.files import is_file, read_json
-from autotune.deploy.options import Value
 from autotune.deploy.passed import Passed
-from autotune.deploy.records import Amount, Json, Text, Whole, from_plain, to_plain
+from autotune.deploy.records import Amount, Json, Text, Whole, body, from_plain, to_plain
 from autotune.errors import FormatError, StudyError
 
 FRONT = "application-front.json"
@@ -53,7 +54,7 @@ class SessionResult:
         study: The folder of its model's own study; empty where there was none.
         changes: What is opened in its place, in words; empty where it stays as it is.
         reason: Why it could not be tuned; empty where it could.
-        passed: What the application passes to it; None in results of an earlier version.
+        passed: What the application passes to it.
         calls: How many calls were recorded.
         shapes: The shapes with most time, at most :data:`MOST_SHAPES`.
         shape_count: How many shapes there were.
@@ -64,26 +65,10 @@ class SessionResult:
     study: Text
     changes: Text
     reason: Text
-    passed: Passed | None = None
-    calls: Whole = 0
-    shapes: tuple[ShapeResult, ...] = ()
-    shape_count: Whole = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchedPoint:
-    """A point of the joint search: time over today's, and memory in MiB; None where it failed."""
-
-    choices: Mapping[str, Value]
-    ratio: float | None
-    peak_mib: float | None
-    held_mib: float | None
-    failure: Text
-
-    @property
-    def costs(self) -> tuple[float, float, float]:
-        """Time and memory, as far as they are known."""
-        return (self.ratio or 0.0, self.peak_mib or 0.0, self.held_mib or 0.0)
+    passed: Passed
+    calls: Whole
+    shapes: tuple[ShapeResult, ...]
+    shape_count: Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +76,6 @@ class ApplicationResult:
     """The result of an application's study.
 
     Attributes:
-        format: :data:`FORMAT`.
         recording: The folder of the recording.
         folder: The folder of the tuned application.
         replayed_calls: Calls of one replay.
@@ -108,7 +92,6 @@ class ApplicationResult:
         base_mib: What the application held before its first session; 0 where it is not known.
     """
 
-    format: Text
     recording: Text
     folder: Text
     replayed_calls: Whole
@@ -117,25 +100,27 @@ class ApplicationResult:
     confirmed: tuple[Confirmed, ...]
     selected: int | None
     sessions: tuple[SessionResult, ...]
-    searched: tuple[SearchedPoint, ...]
+    searched: tuple[JointTrial, ...]
     notes: tuple[Text, ...]
-    prefer: Text = "latency"
-    limits: MemoryLimits = field(default_factory=MemoryLimits)
-    point_count: Whole = 0
-    base_mib: Amount = 0.0
+    prefer: Text
+    limits: MemoryLimits
+    point_count: Whole
+    base_mib: Amount
 
     @property
-    def front(self) -> list[SearchedPoint]:
+    def measured(self) -> list[JointTrial]:
+        """The points of the joint search that did not fail."""
+        return [point for point in self.searched if point.played is not None]
+
+    @property
+    def front(self) -> list[JointTrial]:
         """Points of the joint search that no other is ahead of in time, peak and held memory."""
 
-        def is_behind(point: SearchedPoint, other: SearchedPoint) -> bool:
-            mine, its = point.costs, other.costs
-            return mine != its and all(a >= b for a, b in zip(mine, its, strict=True))
+        def is_behind(mine: JointTrial, its: JointTrial) -> bool:
+            return mine.costs != its.costs and all(map(operator.ge, mine.costs, its.costs))
 
-        measured = [point for point in self.searched if point.ratio is not None]
-        return [
-            point for point in measured if not any(is_behind(point, other) for other in measured)
-        ]
+        measured = self.measured
+        return [own for own in measured if not any(is_behind(own, other) for other in measured)]
 
     @property
     def best(self) -> Confirmed | None:
@@ -144,8 +129,7 @@ class ApplicationResult:
 
     def to_json(self) -> Json:
         """Returns the result as JSON values."""
-        data: Json = to_plain(self)
-        return data
+        return {"format": FORMAT, **to_plain(self)}
 
     @classmethod
     def read(cls, folder: Path) -> "ApplicationResult":
@@ -155,7 +139,7 @@ class ApplicationResult:
             StudyError: there is none, or it breaks the schema.
         """
         try:
-            result = from_plain(cls, read_json(folder / FRONT, _LARGEST_BYTES))
+            result = from_plain(cls, body(read_json(folder / FRONT, _LARGEST_BYTES), FORMAT))
         except FormatError as error:
             raise StudyError(f"cannot read {folder / FRONT}: {error}") from None
         if result.selected is not None and not 0 <= result.selected < len(result.confirmed):

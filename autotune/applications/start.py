@@ -8,13 +8,12 @@ from pathlib import Path
 from types import ModuleType
 
 import autotune
-from autotune.applications.layout import BUDGET, END, FORMAT, INPUTS, MODELS, SETTINGS, Settings
+from autotune.applications.layout import BUDGET, END, INPUTS, MODELS, SETTINGS, Settings
 from autotune.applications.recorder import Recorder
 from autotune.applications.watching import patch_sessions
 from autotune.deploy.guard import guarded
 from autotune.deploy.hook import when_imported
 from autotune.deploy.passed import watch
-from autotune.deploy.records import to_plain
 from autotune.errors import RequestError
 
 
@@ -52,7 +51,6 @@ def make_folder(folder: Path, *, max_mib: int, keep_inputs: bool) -> None:
         RequestError: it exists already, or cannot be made.
     """
     settings = Settings(
-        format=FORMAT,
         autotune=autotune.__version__,
         max_mib=max_mib,
         keep_inputs=keep_inputs,
@@ -66,7 +64,7 @@ def make_folder(folder: Path, *, max_mib: int, keep_inputs: bool) -> None:
         for name in (INPUTS, MODELS):
             (folder / name).mkdir(mode=0o700)
         (folder / BUDGET).write_bytes(bytes(8))
-        (folder / SETTINGS).write_text(json.dumps(to_plain(settings)), encoding="utf-8")
+        (folder / SETTINGS).write_text(json.dumps(settings.to_json()), encoding="utf-8")
     except FileExistsError:
         raise RequestError(f"{folder} exists already; remove it, or name another") from None
     except OSError as error:

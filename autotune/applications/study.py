@@ -36,11 +36,9 @@ from autotune.applications.own_study import OwnBudget, OwnStudy, own_study, tria
 from autotune.applications.recording import RecordedSession, Recording
 from autotune.applications.replay import Arrangement, Opening, ReplayMeasurer, Replays
 from autotune.applications.result import (
-    FORMAT,
     FRONT,
     MOST_SHAPES,
     ApplicationResult,
-    SearchedPoint,
     SessionResult,
     ShapeResult,
 )
@@ -155,7 +153,6 @@ def _study(
     if best is not None:
         _note_on_answers(state, answers.of(search.arrangement(best.choices or {})))
     result = ApplicationResult(
-        format=FORMAT,
         recording=str(options.recording),
         folder=str(options.folder),
         replayed_calls=schedule.runs,
@@ -164,7 +161,7 @@ def _study(
         confirmed=tuple(confirmed),
         selected=None if best is None else confirmed.index(best),
         sessions=_session_results(state, changes),
-        searched=_searched(search),
+        searched=tuple(search.trials),
         notes=tuple(state.notes),
         prefer=options.preference,
         limits=options.limits,
@@ -438,17 +435,4 @@ def _shapes(session: RecordedSession) -> tuple[ShapeResult, ...]:
             kept=len(shape.files),
         )
         for shape in shapes[:MOST_SHAPES]
-    )
-
-
-def _searched(search: JointSearch) -> tuple[SearchedPoint, ...]:
-    return tuple(
-        SearchedPoint(
-            choices=trial.choices,
-            ratio=None if trial.played is None else trial.played.ratio,
-            peak_mib=None if trial.played is None else trial.played.peak_mib,
-            held_mib=None if trial.played is None else trial.played.held_mib,
-            failure=trial.failure[:1000],
-        )
-        for trial in search.trials
     )

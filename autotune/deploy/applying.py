@@ -13,7 +13,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -312,12 +311,7 @@ def _open(application: _Application, session: ReplacedSession, call: Any, opened
     native = application.module.__dict__["C"]
     _share_pool(application, settings)
     application.original(opened, str(model), settings, enable_fallback=0, **named)
-    expected = session.interface
-    if expected.overridable is None:  # an earlier autotune wrote it
-        today = object.__new__(type(opened))
-        application.original(today, **call.given)
-        expected = replace(expected, overridable=interface_of(today).overridable)
-    if not interface_of(opened).shows(expected):
+    if not interface_of(opened).shows(session.interface):
         raise ConfigError("the tuned model has another interface than the recorded one")
     dropped = [name for name, _ in chosen.providers if name not in opened.get_providers()]
     if dropped:

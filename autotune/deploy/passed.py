@@ -298,21 +298,20 @@ class Interface:
         inputs: Name, type and sizes of each input, open ones as ``?``.
         outputs: The same of each output.
         metadata: Digests of the model's own metadata, by the name of each entry.
-        overridable: Inputs with a default, which an application may feed; None where an earlier
-            autotune did not look.
+        overridable: Inputs with a default, which an application may feed.
     """
 
     inputs: tuple[Text, ...]
     outputs: tuple[Text, ...]
     metadata: Mapping[str, Text]
-    overridable: tuple[Text, ...] | None = None
+    overridable: tuple[Text, ...]
 
     def shows(self, expected: "Interface") -> bool:
         """Returns whether an application sees all that it expects; tools add metadata of theirs."""
         return (
             (self.inputs, self.outputs) == (expected.inputs, expected.outputs)
             and self.metadata.items() >= expected.metadata.items()
-            and set(self.overridable or ()) >= set(expected.overridable or ())
+            and set(self.overridable) >= set(expected.overridable)
         )
 
 

@@ -266,7 +266,7 @@ def sessions_table(result: ApplicationResult, *, has_calls: bool = False) -> Tab
     if has_calls:
         headings[1:1] = ["opened with", "calls", "shapes"]
         for row, session in zip(rows, result.sessions, strict=True):
-            passed = "" if session.passed is None else options_in_words(session.passed)
+            passed = options_in_words(session.passed)
             row[1:1] = [passed, f"{session.calls:,}", str(session.shape_count)]
     words = (0, 1, 5) if has_calls else (0, 2)
     return Table(headings=headings, rows=rows, words=words)

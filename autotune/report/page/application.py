@@ -5,8 +5,8 @@ from pathlib import Path
 from secrets import token_urlsafe
 
 from autotune import __version__
-from autotune.applications.joint import choices_in_words
-from autotune.applications.result import ApplicationResult, SearchedPoint, SessionResult
+from autotune.applications.joint import JointTrial, choices_in_words
+from autotune.applications.result import ApplicationResult, SessionResult
 from autotune.errors import typed
 from autotune.process.durable import replacing
 from autotune.report.application import comparison_table, outcome, sessions_table
@@ -105,14 +105,15 @@ def _searched_table(result: ApplicationResult) -> Table:
     front = result.front
     names = [session.name for session in result.sessions]
     rows = []
-    for point in sorted(result.searched, key=lambda point: point.ratio or float("inf")):
+    for point in sorted(result.measured, key=lambda point: point.costs):
+        ratio, peak_mib, held_mib = point.costs
         words = choices_in_words(point.choices, names)
-        if point.ratio is None:
+        mark = "on the Pareto front" if point in front else ""
+        rows.append((words, f"{ratio:.2f}", f"{peak_mib:.0f}", f"{held_mib:.0f}", mark))
+    for point in result.searched:
+        if point.failure:
+            words = choices_in_words(point.choices, names)
             rows.append((words, "failed", "", "", point.failure))
-        else:
-            _, peak_mib, held_mib = point.costs
-            mark = "on the Pareto front" if point in front else ""
-            rows.append((words, f"{point.ratio:.2f}", f"{peak_mib:.0f}", f"{held_mib:.0f}", mark))
     headings = ("configuration", "of the time", "peak MiB", "held MiB", "")
     return Table(headings=headings, rows=rows, words=(0, 4))
 
@@ -120,13 +121,10 @@ def _searched_table(result: ApplicationResult) -> Table:
 def _front_figure(result: ApplicationResult) -> Figure:
     front, best = result.front, result.best
     names = [session.name for session in result.sessions]
-    near = [point for point in result.searched if 0 < (point.ratio or 0.0) <= FARTHEST]
+    near = [point for point in result.measured if point.costs[0] <= FARTHEST]
 
-    def of_points(name: str, look: str, points: Sequence[SearchedPoint]) -> Series:
-        marks = [
-            _mark(choices_in_words(p.choices, names), p.ratio or 0.0, p.peak_mib or 0.0)
-            for p in points
-        ]
+    def of_points(name: str, look: str, points: Sequence[JointTrial]) -> Series:
+        marks = [_mark(choices_in_words(p.choices, names), *p.costs[:2]) for p in points]
         return Series(name=name, look=look, shape="small", marks=marks)
 
     series = [
@@ -180,11 +178,10 @@ def _mark(words: str, ratio: float, mib: float) -> Point:
 
 def _untried(result: ApplicationResult) -> Iterator[str]:
     """Yields what the study left out, a sentence each."""
-    if result.point_count:
-        yield (
-            f"The joint search measured {len(result.searched)} of {result.point_count:,} "
-            "configurations: the best that it found need not be the best that there is."
-        )
+    yield (
+        f"The joint search measured {len(result.searched)} of {result.point_count:,} "
+        "configurations: the best that it found need not be the best that there is."
+    )
     for session in result.sessions:
         if session.reason:
             yield f"{session.name} was not tuned: {session.reason}."
