@@ -136,9 +136,6 @@ CONFIG = "best.json"
 FORMAT = "autotune/1"
 """Name of the format; a new field is a new format."""
 
-OPTIONAL = ("serving",)
-"""Sections that a config need not have."""
-
 # A config is read whole into memory; a real one has a few kilobytes.
 _LARGEST_BYTES = 1 << 20
 
@@ -436,9 +433,8 @@ class TunedConfig:
             ConfigError: `data` breaks the schema; the message names the key.
         """
         names = [item.name for item in fields(cls)]
-        required = [name for name in names if name not in OPTIONAL]
         with as_config_error():
-            given = section(body(data, FORMAT), "", known=names, required=required)
+            given = section(body(data, FORMAT), "", known=names, required=names)
             return cls(
                 model=from_plain(ModelFile, given["model"], "model"),
                 session=SessionConfig.from_json(given["session"]),
@@ -447,7 +443,7 @@ class TunedConfig:
                 requires=from_plain(Requires, given["requires"], "requires"),
                 environment=from_plain(Environment, given["environment"], "environment"),
                 configuration=read(Mapping[str, Value], given["configuration"], "configuration"),
-                serving=read(Serving | None, given.get("serving"), "serving"),
+                serving=read(Serving | None, given["serving"], "serving"),
             )
 
     @classmethod
