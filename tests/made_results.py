@@ -114,7 +114,6 @@ def application(**changes: Any) -> ApplicationResult:
     chosen = Confirmed(
         label="configuration 1",
         choices={"detector.member": "4", "detector.threads": 1},
-        words="detector: int8 static, external data, 1 thread, no spinning",
         ratio=close(0.62),
         seconds=0.31,
         cpu_s=0.55,
@@ -137,7 +136,7 @@ def application(**changes: Any) -> ApplicationResult:
         "today": Today(seconds=0.5, cpu_s=0.9, peak_mib=300.0, held_mib=250.0),
         "confirmed": (
             chosen,
-            replace(chosen, label="ONNX Runtime's defaults", choices=None, words=""),
+            replace(chosen, label="ONNX Runtime's defaults", choices=None),
         ),
         "selected": 0,
         "sessions": (

@@ -25,14 +25,12 @@ from autotune.applications.confirm import (
     MemoryLimits,
     Today,
     confirm,
-    joined,
     select,
 )
 from autotune.applications.joint import (
     TODAY,
     JointSearch,
     JointSession,
-    JointTrial,
     choices_in_words,
     digest,
     joint_study,
@@ -324,7 +322,6 @@ def confirmed(low: float, high: float, peak_mib: float) -> Confirmed:
     return Confirmed(
         label="x",
         choices={},
-        words="",
         ratio=Interval(value=value, low=low, high=high),
         seconds=value,
         cpu_s=1.0,
@@ -361,8 +358,7 @@ def test_luck_is_seldom_selected(is_shared: bool) -> None:
     """
     random, scatter = np.random.default_rng(0), 0.03
     entrants = [
-        Entrant(label=str(n), choices={}, words="", arrangement=Arrangement(openings={}))
-        for n in range(6)
+        Entrant(label=str(n), choices={}, arrangement=Arrangement(openings={})) for n in range(6)
     ]
     orders: set[tuple[int, ...]] = set()
 
@@ -397,51 +393,6 @@ def test_luck_is_seldom_selected(is_shared: bool) -> None:
     assert len(orders) > 1, "each round has an order of its own"
     measurer.gain = math.exp(6 * scatter)
     assert selected(50) >= 45
-
-
-def measured(ratio: float, peak_mib: float, **choices: Value) -> JointTrial:
-    """Returns a point of two sessions, ``a`` and ``b``, with what was measured of it."""
-    played = Played(
-        ratios=(ratio,), seconds=ratio, cpu_s=1.0, peak_mib=peak_mib, held_mib=1.0, load_s=0.1
-    )
-    own = {name.replace("_", "."): value for name, value in choices.items()}
-    return JointTrial(label="", choices=own, played=played)
-
-
-def two_sessions() -> JointSearch:
-    """Returns a search of two sessions, each as it is today or as trial 1 has it."""
-    members = {
-        label: Opening(model=Path(label), session=SessionConfig()) for label in (TODAY, "trial 1")
-    }
-    parts = [JointSession(name=name, members=members) for name in ("a", "b")]
-    return JointSearch(parts=parts, cores=2, seed=0)
-
-
-def test_the_best_of_each_session_is_joined() -> None:
-    """A member by the mean of its points, threads of the fastest, the arena of the leanest."""
-    search = two_sessions()
-    search.trials += [
-        measured(0.5, 100, a_member="trial 1", b_member=TODAY, a_threads=1, b_arena="on"),
-        measured(0.8, 100, a_member=TODAY, b_member="trial 1", a_threads=2, b_arena="on"),
-        measured(1.0, 50, a_member=TODAY, b_member="trial 1", a_threads=2, b_arena="shared"),
-        measured(1.4, 100, a_member=TODAY, b_member=TODAY, a_threads=2, b_arena="on"),
-        measured(1.6, 10, a_member=TODAY, b_member="trial 1", a_threads=2, b_arena="off"),
-    ]
-    both = joined(search)
-    assert both == {
-        "a.member": "trial 1",
-        "b.member": TODAY,
-        "a.threads": 1,
-        "b.arena": "shared",
-    }
-    search.trials.append(replace(search.trials[0], choices=both))
-    assert joined(search) is None, "it was measured already"
-
-
-def test_nothing_is_joined_where_nothing_was_measured() -> None:
-    search = two_sessions()
-    search.trials.append(replace(measured(1.0, 1.0), played=None, failure="crashed"))
-    assert joined(search) is None
 
 
 @dataclass(frozen=True)
@@ -508,7 +459,7 @@ def test_a_study_writes_a_tuned_application(recording: Path, tmp_path: Path) -> 
         options,
         lambda _: None,
         measure=FakeReplays,
-        study=lambda *_: FakeStudy(tmp_path),  # type: ignore[arg-type]
+        study=lambda *_, **__: FakeStudy(tmp_path),  # type: ignore[arg-type]
     )
     assert result.best is not None
     assert result.best.ratio.value == pytest.approx(0.6, rel=0.01)
@@ -556,7 +507,7 @@ def test_a_kill_leaves_the_configs_that_were_in_use(
 
     def study() -> Path:
         options = ApplicationOptions(recording=recording, trials=30, out=out)
-        study_application(options, lambda _: None, FakeReplays, lambda *_: Study(tmp_path))  # type: ignore[arg-type]
+        study_application(options, lambda _: None, FakeReplays, lambda *_, **__: Study(tmp_path))  # type: ignore[arg-type]
         return folder_in_use()
 
     def folder_in_use() -> Path:
@@ -600,7 +551,7 @@ def test_an_interrupted_study_goes_on(recording: Path, tmp_path: Path) -> None:
             ApplicationOptions(recording=recording, trials=100, out=tmp_path / out),
             lambda _: None,
             measure=measure,
-            study=lambda *_: FakeStudy(tmp_path / out),  # type: ignore[arg-type]
+            study=lambda *_, **__: FakeStudy(tmp_path / out),  # type: ignore[arg-type]
         )
 
     whole = study("whole.tuned", FakeReplays)
@@ -622,8 +573,8 @@ def test_the_time_of_a_study_bounds_each_part(
     """Without time points are tried until one can be measured, and two at most are compared."""
     limits: list[float] = []
 
-    def study(_: object, __: object, ___: object, budget: Any, *____: object) -> Any:
-        limits.append(budget.timeout_s)
+    def study(*_: object, timeout_s: float, **__: object) -> Any:
+        limits.append(timeout_s)
         return FakeStudy(tmp_path)
 
     asked = ApplicationOptions(
@@ -746,7 +697,7 @@ def test_a_damaged_recording_is_read_or_refused(recording: Path, tmp_path: Path)
 def test_a_session_whose_inputs_cannot_be_studied_stays(recording: Path, tmp_path: Path) -> None:
     """The study of its model refuses a recorded input; the others would go on."""
 
-    def refuses(*_: object) -> Any:
+    def refuses(*_: object, **__: object) -> Any:
         raise DataError("mask holds infinities")
 
     notes: list[str] = []
@@ -775,7 +726,7 @@ def test_a_session_that_cannot_be_replayed_costs_no_trials(
             raise DataError("too large")
         return one_sample(model, *others)
 
-    def study(_: object, session: RecordedSession, *__: object) -> Any:
+    def study(_: object, session: RecordedSession, *__: object, **___: object) -> Any:
         studied.append(session.name)
         return FakeStudy(tmp_path)
 

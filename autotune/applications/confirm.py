@@ -7,14 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from autotune.applications.joint import (
-    OWN_BESTS,
-    TODAY,
-    Choices,
-    JointSearch,
-    JointTrial,
-    digest,
-)
+from autotune.applications.joint import OWN_BESTS, Choices, JointSearch, JointTrial
 from autotune.applications.replay import Arrangement, Played, Replays
 from autotune.applications.replies import Replayed
 from autotune.deploy.config import Interval
@@ -44,7 +37,6 @@ class Confirmed:
     Attributes:
         label: What it is.
         choices: The point of the joint search; None for ONNX Runtime's defaults.
-        words: The same in words.
         ratio: Time of a replay over today's, with its 95 % interval.
         seconds: Time of a replay: today's, times the ratio.
         cpu_s: CPU time of a replay.
@@ -55,7 +47,6 @@ class Confirmed:
 
     label: str
     choices: Choices | None
-    words: str
     ratio: Interval
     seconds: float
     cpu_s: float
@@ -110,13 +101,11 @@ class Entrant:
     Attributes:
         label: What it is.
         choices: The point of the joint search; None for ONNX Runtime's defaults.
-        words: The same in words.
         arrangement: Its sessions.
     """
 
     label: str
     choices: Choices | None
-    words: str
     arrangement: Arrangement
 
 
@@ -143,39 +132,6 @@ def finalists(search: JointSearch, today_peak_mib: float, limits: MemoryLimits) 
         *sorted(near, key=lambda trial: _played(trial).held_mib)[:1],
     ]
     return list({id(trial): trial for trial in ranked}.values())
-
-
-def joined(search: JointSearch) -> Choices | None:
-    """Returns the point that joins the best of the search, where it was not measured itself.
-
-    Each session has the member with which all was fastest on average, threads and spinning those of
-    the fastest point, arena and memory pattern those of the leanest one that is hardly slower.
-    """
-    measured = [trial for trial in search.trials if trial.played is not None]
-    if not measured:
-        return None
-    fastest = min(measured, key=lambda trial: _played(trial).ratio)
-    leanest = min(_near(measured), key=lambda trial: _played(trial).peak_mib)
-    choices = dict(fastest.choices)
-    for part in search.parts:
-        name = f"{part.name}.member"
-        costs = {
-            label: [
-                math.log(_played(trial).ratio)
-                for trial in measured
-                if trial.choices.get(name, TODAY) == label
-            ]
-            for label in part.members
-        }
-        known = {label: sum(own) / len(own) for label, own in costs.items() if own}
-        choices[name] = min(known, key=known.__getitem__)
-        for kind in ("arena", "pattern"):
-            key = f"{part.name}.{kind}"
-            if key in leanest.choices:
-                choices[key] = leanest.choices[key]
-    key = digest(search.arrangement(choices))
-    known_points = [{}, *(trial.choices for trial in search.trials)]
-    return None if key in [digest(search.arrangement(own)) for own in known_points] else choices
 
 
 def _played(trial: JointTrial) -> Played:
@@ -248,7 +204,6 @@ def _confirmed(entrant: Entrant, played: Sequence[Played], today: Sequence[Repla
     return Confirmed(
         label=entrant.label,
         choices=entrant.choices,
-        words=entrant.words,
         ratio=ratio,
         seconds=sorted(item.seconds for item in today)[middle] * ratio.value,
         cpu_s=sorted(item.cpu_s for item in played)[middle],

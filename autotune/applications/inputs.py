@@ -28,12 +28,13 @@ def described_input(name: str, value: Any) -> dict[str, Any]:
     """
     shape = value.shape() if callable(value.shape) else value.shape
     dtype = value.data_type() if hasattr(value, "data_type") else value.dtype.name
-    words = str(dtype).removeprefix("tensor(").removesuffix(")")
-    return {
-        "name": name,
-        "dtype": _DTYPES.get(words, words),
-        "shape": [int(size) for size in shape],
-    }
+    return {"name": name, "dtype": dtype_of(dtype), "shape": [int(size) for size in shape]}
+
+
+def dtype_of(kind: object) -> str:
+    """Returns NumPy's name of a type that may be named as ONNX Runtime does: ``tensor(float)``."""
+    words = str(kind).removeprefix("tensor(").removesuffix(")")
+    return _DTYPES.get(words, words)
 
 
 def array_of(value: Any) -> Any:
@@ -42,32 +43,10 @@ def array_of(value: Any) -> Any:
     Raises:
         Exception: it has none that can be kept.
     """
-    if isinstance(value, _Bound | Listed):
+    if isinstance(value, _Bound):
         value = value.held()
     array = value.numpy() if hasattr(value, "numpy") else value
     return array.astype("U") if array.dtype.hasobject else array
-
-
-class Listed:
-    """An input that is a list of lists, all of one length, or a number."""
-
-    __slots__ = ("dtype", "held", "shape")
-
-    def __init__(self, value: Any, kind: str) -> None:
-        words = kind.removeprefix("tensor(").removesuffix(")")
-        sizes, item = [], value
-        while isinstance(item, list | tuple):
-            sizes.append(len(item))
-            item = item[0] if item else None
-        self.held: Callable[[], Any] = lambda: _as_array(value, self.dtype.name)
-        self.shape = tuple(sizes)
-        self.dtype = _Named(_DTYPES.get(words, words))
-
-
-def _as_array(value: Any, dtype: str) -> Any:
-    import numpy as np  # the application has imported it with onnxruntime
-
-    return np.asarray(value, dtype)
 
 
 class _Bound:

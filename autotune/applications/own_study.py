@@ -95,20 +95,14 @@ class OwnStudy:
         return TunedConfig.read(folder / CONFIG), folder
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnBudget:
-    """What the study of one model may take: trials, and a time, None for no limit."""
-
-    trials: int
-    timeout_s: float | None = None
-
-
 def own_study(
     options: ApplicationOptions,
     session: RecordedSession,
     model: Model,
-    budget: OwnBudget,
     report: OnProgress,
+    *,
+    trials: int,
+    timeout_s: float | None,
     samples: Sequence[Feed] = (),
 ) -> OwnStudy:
     """Returns the study of one model, which goes on where an earlier one ended.
@@ -119,8 +113,9 @@ def own_study(
         options: What the application's study is asked for.
         session: The session with its shapes and inputs.
         model: Its model.
-        budget: What it may take.
         report: Called as the study goes on.
+        trials: How many trials it may take.
+        timeout_s: How long it may take; None for no limit.
         samples: Its inputs where it is part of a chain; else those of the recording are taken.
 
     Raises:
@@ -131,12 +126,12 @@ def own_study(
     data = folder / f"{session.name}.inputs"
     generated = _write_own_samples(samples, session, model, data, options.seed)
     first = _today_file(session, folder)
-    report(Progress(stage="", note=f"{session.name}: its own study, {budget.trials} trials"))
+    report(Progress(stage="", note=f"{session.name}: its own study, {trials} trials"))
     result = run_study(
         StudyOptions.of(
             model.path,
-            trials=budget.trials,
-            timeout_s=budget.timeout_s,
+            trials=trials,
+            timeout_s=timeout_s,
             data=data,
             out=folder / f"{session.name}.autotune",
             space=options.space,

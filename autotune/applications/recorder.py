@@ -7,7 +7,6 @@ leaves all that it recorded. What can fail raises; :mod:`autotune.applications.w
 from the application.
 """
 
-import errno
 import fcntl
 import itertools
 import json
@@ -17,12 +16,12 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from autotune.applications.inputs import Listed, array_of, described_input
+from autotune.applications.inputs import array_of, described_input, dtype_of
 from autotune.applications.layout import (
     BUDGET,
     CALL,
@@ -45,7 +44,6 @@ _SHARE_OF_FURTHER = 0.5
 _MOST_SHAPES = 5000
 _MOST_FAULTS = 20
 _COPIED_BYTES = 1 << 20
-_PATIENCE_S = 2.0
 # bound once: they are called for each call of a session
 _pack_into, _CALL_BYTES = CALL.pack_into, CALL.size
 _following = threading.Lock()
@@ -68,13 +66,15 @@ class Watched:
         self.session: Any = None
         self.cells: dict[object, list[Any]] = {}
 
-    def listed(self, name: str, value: Any) -> Any:
-        """Returns an input with its shape, where it is a list of lists or a number."""
+    def as_array(self, name: str, value: Any) -> Any:
+        """Returns an input that is a list of lists, or a number, as ONNX Runtime takes it."""
         if hasattr(value, "shape"):
             return value
+        import numpy as np  # the application has imported it with onnxruntime
+
         inputs = self.line["interface"]["inputs"]
         words = next(text for text in inputs if text.startswith(f"{name} "))
-        return Listed(value, words.removeprefix(f"{name} ").split(" ")[0])
+        return np.asarray(value, dtype_of(words.removeprefix(f"{name} ").split(" ")[0]))
 
 
 class Recorder:
@@ -107,22 +107,6 @@ class Recorder:
     def end(self) -> None:
         """Ends the recording: what is closed from now on is closed by the end of Python."""
         self.has_ended = True
-
-    @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """Keeps other threads out.
-
-        Raises:
-            OSError: they do not come to an end; the recording has ended.
-        """
-        if not self._lock.acquire(timeout=_PATIENCE_S):
-            fault = OSError(errno.EDEADLK, os.strerror(errno.EDEADLK))
-            self.give_up(fault)
-            raise fault
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     def begin(self) -> None:
         """Begins to write, once onnxruntime is there.
@@ -227,7 +211,7 @@ class Recorder:
             "load_ns": load_ns,
             "held_kib": held_kib,
         }
-        with self._exclusive():
+        with self._lock:
             equal = self._watched.setdefault(f"{sha256} {line['passed']} {line['providers']}", [])
             watched = next((item for item in equal if item.session() is None), None)
             if watched is None:
@@ -295,7 +279,7 @@ class Recorder:
         try:
             key = self._key(feed, asked, fed)
         except AttributeError:  # lists, which ONNX Runtime takes as well
-            feed = {name: watched.listed(name, value) for name, value in feed.items()}
+            feed = {name: watched.as_array(name, value) for name, value in feed.items()}
             key = self._key(feed, asked, fed)
         cell = watched.cells.get(key)
         if cell is None:
@@ -325,7 +309,7 @@ class Recorder:
             return watched.cells[key]
         if len(watched.cells) >= _MOST_SHAPES:
             raise ValueError(f"a session has more than {_MOST_SHAPES} shapes; others are left out")
-        with self._exclusive():
+        with self._lock:
             self._introduce(watched)  # it may have been opened before this process was forked
         next_kept = 1 if self._settings.keep_inputs else sys.maxsize
         cell = [next(self._shapes), 0, next_kept, _shapes_of(feed, fed)]
@@ -387,7 +371,7 @@ class Recorder:
             OSError: the disk is full. The room is reserved before, since writing to a mapped file
                 that has none would end the process.
         """
-        with self._exclusive():
+        with self._lock:
             while len(self._chunks) <= number:
                 if self.is_broken:
                     raise OSError("the recording has ended")
@@ -435,7 +419,7 @@ class Recorder:
 
     def _reserve(self, size_bytes: int, most_bytes: int) -> bool:
         """Takes room for inputs from what all processes of the recording share."""
-        with self._exclusive(), (self._folder / BUDGET).open("r+b") as file:
+        with self._lock, (self._folder / BUDGET).open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)  # until the file is closed
             (used,) = struct.unpack("<Q", file.read(8))
             if used + size_bytes > most_bytes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.applications.confirm import Confirmed, MemoryLimits, Today
-from autotune.applications.joint import JointTrial
+from autotune.applications.joint import JointTrial, choices_in_words
 from autotune.deploy.files import is_file, read_json
 from autotune.deploy.passed import Passed
 from autotune.deploy.records import Amount, Json, Text, Whole, body, from_plain, to_plain
@@ -126,6 +126,11 @@ class ApplicationResult:
     def best(self) -> Confirmed | None:
         """What was written; None where today's stays."""
         return None if self.selected is None else self.confirmed[self.selected]
+
+    def words(self, point: JointTrial | Confirmed) -> str:
+        """Returns a point in words; none for ONNX Runtime's defaults."""
+        names = [session.name for session in self.sessions]
+        return "" if point.choices is None else choices_in_words(point.choices, names)
 
     def to_json(self) -> Json:
         """Returns the result as JSON values."""

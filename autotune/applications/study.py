@@ -19,7 +19,6 @@ from autotune.applications.confirm import (
     Today,
     confirm,
     finalists,
-    joined,
     select,
 )
 from autotune.applications.joint import (
@@ -32,7 +31,7 @@ from autotune.applications.joint import (
     session_in_words,
 )
 from autotune.applications.options import ApplicationOptions
-from autotune.applications.own_study import OwnBudget, OwnStudy, own_study, trials_of
+from autotune.applications.own_study import OwnStudy, own_study, trials_of
 from autotune.applications.recording import RecordedSession, Recording
 from autotune.applications.replay import Arrangement, Opening, ReplayMeasurer, Replays
 from autotune.applications.result import (
@@ -131,9 +130,13 @@ def _study(
             continue
         try:
             limit_s = _own_limit_s(state, item.session)
-            own = OwnBudget(trials=budgets[name], timeout_s=limit_s)
             inputs = samples.pop(name, ())
-            item.study = study(options, item.session, item.model, own, state.tell, inputs)
+            item.study = study(
+                *(options, item.session, item.model, state.tell),
+                trials=budgets[name],
+                timeout_s=limit_s,
+                samples=inputs,
+            )
         except (DataError, CannotMeasureError) as error:
             leave(state, name, str(error))
         else:
@@ -330,33 +333,21 @@ def _rated_entrants(
 def _entrants(search: JointSearch, measurer: Replays, state: SessionsState) -> list[Entrant]:
     """Returns what takes part at the end: the best of the search, and the defaults."""
     chosen = finalists(search, measurer.baseline.peak_mib, state.options.limits)
-    called = [part.name for part in search.parts]
     entrants = [
         Entrant(
             label=trial.label or f"configuration {number}",
             choices=trial.choices,
-            words=choices_in_words(trial.choices, called),
             arrangement=search.arrangement(trial.choices),
         )
         for number, trial in enumerate(chosen, start=1)
     ]
-    if (both := joined(search)) is not None:
-        entrants.insert(
-            1,
-            Entrant(
-                label="the best of both, joined",
-                choices=both,
-                words=choices_in_words(both, called),
-                arrangement=search.arrangement(both),
-            ),
-        )
     plain = {
         part.name: Opening(model=part.members[TODAY].model, session=SessionConfig())
         for part in search.parts
     }
     if any(plain[part.name] != part.members[TODAY] for part in search.parts):
         arrangement = Arrangement(openings=plain)
-        entrants.append(Entrant(label=_DEFAULTS, choices=None, words="", arrangement=arrangement))
+        entrants.append(Entrant(label=_DEFAULTS, choices=None, arrangement=arrangement))
     return entrants
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -19,12 +19,12 @@ _PLAIN = range(0x20, 0x7F)
 
 def octal_literal(text: str) -> str:
     """Returns a string of C++ or of protobuf's text format, its other bytes in octal."""
-    return _quoted(text.encode(), lambda byte: f"\\{byte:03o}")
-
-
-def unicode_literal(text: str) -> str:
-    """Returns a string of JavaScript or C#, its other characters as UTF-16 units."""
-    return _quoted(_utf16(text), lambda unit: f"\\u{unit:04x}")
+    body = ""
+    for byte in text.encode():
+        if byte in b'"\\':
+            body += "\\"
+        body += chr(byte) if byte in _PLAIN else f"\\{byte:03o}"
+    return f'"{body}"'
 
 
 def identifier(name: str) -> str:
@@ -36,21 +36,6 @@ def identifier(name: str) -> str:
 def class_name(name: str) -> str:
     """Returns a name as classes have it: ``mobilenet_v2`` becomes ``MobilenetV2``."""
     return "".join(part.capitalize() for part in identifier(name).split("_"))
-
-
-def _utf16(text: str) -> list[int]:
-    data = text.encode("utf-16-le", "surrogatepass")
-    return [int.from_bytes(data[i : i + 2], "little") for i in range(0, len(data), 2)]
-
-
-def _quoted(units: Iterable[int], escape: Callable[[int], str]) -> str:
-    body = []
-    for unit in units:
-        if unit in (0x22, 0x5C):
-            body.append("\\" + chr(unit))
-        else:
-            body.append(chr(unit) if unit in _PLAIN else escape(unit))
-    return '"' + "".join(body) + '"'
 
 
 _DISABLED_OPTIMIZERS = "optimization.disable_specified_optimizers"

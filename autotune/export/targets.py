@@ -3,6 +3,7 @@
 To add one, write its template in ``templates/`` and its entry in :data:`TEXTS`.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -13,7 +14,6 @@ from autotune.export.rendering import (
     Target,
     octal_literal,
     render_text,
-    unicode_literal,
 )
 
 _CUDA, _TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
@@ -96,7 +96,7 @@ TEXTS: Mapping[str, Target] = {
         use='import {{ openSession }} from "./{snake}_session.mjs"; '
         "const session = await openSession();",
         comment="//",
-        literal=unicode_literal,
+        literal=json.dumps,
         options={
             "intra_op_num_threads": "intraOpNumThreads",
             "inter_op_num_threads": "interOpNumThreads",

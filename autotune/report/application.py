@@ -232,7 +232,7 @@ def comparison_table(result: ApplicationResult) -> Table:
     rows = [("", "as it is", *_costs(today), "", "")]
     for item in result.confirmed:
         mark = "→" if item is result.best else ""
-        rows.append((mark, item.label, *_costs(item), item.words, _reason(result, item)))
+        rows.append((mark, item.label, *_costs(item), result.words(item), _reason(result, item)))
     headings = ("", "sessions", "replay s", "of the time", "CPU s", "peak MiB", "held MiB")
     return Table(
         headings=(*headings, "changes", "verdict"),

@@ -5,7 +5,7 @@ from pathlib import Path
 from secrets import token_urlsafe
 
 from autotune import __version__
-from autotune.applications.joint import JointTrial, choices_in_words
+from autotune.applications.joint import JointTrial
 from autotune.applications.result import ApplicationResult, SessionResult
 from autotune.errors import typed
 from autotune.process.durable import replacing
@@ -103,16 +103,15 @@ def _shapes_table(sessions: Sequence[SessionResult]) -> Table:
 
 def _searched_table(result: ApplicationResult) -> Table:
     front = result.front
-    names = [session.name for session in result.sessions]
     rows = []
     for point in sorted(result.measured, key=lambda point: point.costs):
         ratio, peak_mib, held_mib = point.costs
-        words = choices_in_words(point.choices, names)
+        words = result.words(point)
         mark = "on the Pareto front" if point in front else ""
         rows.append((words, f"{ratio:.2f}", f"{peak_mib:.0f}", f"{held_mib:.0f}", mark))
     for point in result.searched:
         if point.failure:
-            words = choices_in_words(point.choices, names)
+            words = result.words(point)
             rows.append((words, "failed", "", "", point.failure))
     headings = ("configuration", "of the time", "peak MiB", "held MiB", "")
     return Table(headings=headings, rows=rows, words=(0, 4))
@@ -120,11 +119,10 @@ def _searched_table(result: ApplicationResult) -> Table:
 
 def _front_figure(result: ApplicationResult) -> Figure:
     front, best = result.front, result.best
-    names = [session.name for session in result.sessions]
     near = [point for point in result.measured if point.costs[0] <= FARTHEST]
 
     def of_points(name: str, look: str, points: Sequence[JointTrial]) -> Series:
-        marks = [_mark(choices_in_words(p.choices, names), *p.costs[:2]) for p in points]
+        marks = [_mark(result.words(p), *p.costs[:2]) for p in points]
         return Series(name=name, look=look, shape="small", marks=marks)
 
     series = [
@@ -134,7 +132,7 @@ def _front_figure(result: ApplicationResult) -> Figure:
             name="final comparison",
             look="accent",
             marks=[
-                _mark(f"{item.label}: {item.words}", item.ratio.value, item.peak_mib)
+                _mark(f"{item.label}: {result.words(item)}", item.ratio.value, item.peak_mib)
                 for item in result.confirmed
                 if item is not best
             ],
@@ -151,7 +149,7 @@ def _front_figure(result: ApplicationResult) -> Figure:
         ),
     ]
     if best is not None:
-        marks = [_mark(f"{best.label}: {best.words}", best.ratio.value, best.peak_mib)]
+        marks = [_mark(f"{best.label}: {result.words(best)}", best.ratio.value, best.peak_mib)]
         series.append(Series(name="chosen", look="good", shape="star", marks=marks))
     marks = [mark for each in series for mark in each.marks]
     ends = [end for each in series for stroke in each.strokes for end in (stroke.x1, stroke.x2)]
