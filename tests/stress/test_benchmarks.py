@@ -172,7 +172,7 @@ def test_every_benchmark_has_a_short_form() -> None:
     }
     # these need models that no environment of the tests has, have tests of their own below, or are
     # a part of another one
-    alone = {"decoder", "gpu_contenders", "service", "service_application"}
+    alone = {"decoder", "gpu_contenders", "hook", "service", "service_application"}
     alone |= {"package_application", "packages"}
     assert with_main - alone == CASES.keys()
 
@@ -218,8 +218,17 @@ def _application(
 @pytest.fixture
 def _applications(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS / "applications")
-    for name in ("service", "package_application", "tuning"):
+    for name in ("hook", "service", "package_application", "tuning"):
         monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.mark.usefixtures("_applications")
+def test_the_hook_is_timed_beside_plain_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = _application("hook", "--quick --runs 100 --rounds 1", monkeypatch, capsys)
+    assert rows.keys() == {"plain", "record", "run"}
+    assert all(row["us"] > 0 and row["opening_ms"] > 0 for row in rows.values())
 
 
 @pytest.mark.usefixtures("_applications")
