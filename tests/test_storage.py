@@ -1,7 +1,10 @@
 """The record of a study on the disk, and what becomes of it when that gives out."""
 
+import contextlib
 import functools
+import shutil
 import socket
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -11,7 +14,13 @@ from fakes import FakeMeasurer, build_search, thread_cost
 from sqlalchemy.exc import OperationalError
 
 from autotune.errors import StorageError
-from autotune.storage.database import Place, open_storage, quiet_optuna, storage_faults
+from autotune.storage.database import (
+    Place,
+    open_storage,
+    quick_commits,
+    quiet_optuna,
+    storage_faults,
+)
 from autotune.storage.locks import DATABASE
 
 
@@ -70,3 +79,20 @@ def test_a_study_behind_optunas_proxy(tmp_path: Path) -> None:
         build_search(measurer, study=study, worker="one").run(8, None)
         assert len(study.best_trials) > 0
     assert len(set(measurer.searched)) == len(measurer.searched) == 8
+
+
+def test_a_study_writes_to_a_log_and_leaves_one_file(tmp_path: Path) -> None:
+    """A killed study keeps what it told; one that ends leaves nothing beside its database."""
+    folder, killed = tmp_path / "study", tmp_path / "killed"
+    folder.mkdir()
+    with quiet_optuna(), open_storage(Place.of(None, folder)) as storage:
+        study = optuna.create_study(storage=storage, study_name="s")
+        with quick_commits(storage, Place.of(None, folder)):
+            study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
+            shutil.copytree(folder, killed)
+    assert (killed / f"{DATABASE}-wal").stat().st_size
+    with quiet_optuna(), open_storage(Place.of(None, killed)) as storage:
+        assert len(optuna.load_study(study_name="s", storage=storage).trials) == 1
+    assert [file.name for file in folder.iterdir()] == [DATABASE]
+    with contextlib.closing(sqlite3.connect(folder / DATABASE)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)

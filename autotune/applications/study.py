@@ -59,7 +59,7 @@ from autotune.facts.feeds import Feed
 from autotune.measure.outcome import Fidelity
 from autotune.process.durable import write_json
 from autotune.search.trial import Limits
-from autotune.storage.database import Place, open_storage, quiet_optuna
+from autotune.storage.database import Place, open_storage, quick_commits, quiet_optuna
 from autotune.storage.locks import exclusive_use
 from autotune.study.progress import OnProgress, Progress
 
@@ -199,11 +199,13 @@ def _together(
         state.report(Progress(stage="confirming", done=done, total=total))
 
     state.report(Progress(stage="together", total=trials))
+    place = _place(state.options.folder)
     with (
         exclusive_use(None, wait=state.options.wait, on_note=state.note),
         quiet_optuna(),
-        open_storage(_place(state.options.folder)) as storage,
+        open_storage(place) as storage,
         closing(measure(schedule, today)) as measurer,
+        quick_commits(storage, place),
     ):
         study = joint_study(storage, search, conditions_of(schedule, today))
         until_s = None if state.left_s == math.inf else (1 - _CONFIRM_SHARE) * state.left_s

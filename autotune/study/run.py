@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autotune.results.result import StudyResult
 from autotune.search.record import Record
-from autotune.storage.database import Place, quiet_optuna
+from autotune.storage.database import Place, quick_commits, quiet_optuna
 from autotune.storage.final_comparison import SharedComparison
 from autotune.storage.identity import identity_of, notes_on, open_study, related_studies
 from autotune.study.earlier import earlier_result
@@ -80,7 +80,7 @@ def run_study(
         preparer = preparer_of(ctx)
         opened = open_measurer(ctx, study, preparer, seams, is_shared=place.is_shared)
         begin_measuring()
-        with closing(opened) as measurer, preparer.child.kept():
+        with closing(opened) as measurer, preparer.child.kept(), quick_commits(database, place):
             worker = secrets.token_hex(8) if place.is_shared else ""
             shared = SharedComparison(study, worker, seams.clock) if worker else None
             report = report if shared is None else shared.beating(report)
