@@ -25,19 +25,23 @@ def report(
     It is made from what the folder holds, also while the study runs. A tuned application has a page
     of its own kind.
     """
+    output().print(f"Wrote {_write_page(folder, storage, study_name)}", soft_wrap=True)
+
+
+def _write_page(folder: Path, storage: str | None, study_name: str | None = None) -> Path:
+    """Writes the page of a study, or of a tuned application; returns its path."""
     from autotune.applications.result import has_result
     from autotune.report.page.application import write_application_report
     from autotune.report.page.writing import write_report
 
-    if has_result(folder):
-        if storage is not None or study_name is not None:
-            raise RequestError(
-                f"{folder} is a tuned application, whose page takes no options; the study of each "
-                f"of its models is in {folder / 'studies'}"
-            )
-        output().print(f"Wrote {write_application_report(folder)}", soft_wrap=True)
-        return
-    output().print(f"Wrote {write_report(folder, storage, study_name)}", soft_wrap=True)
+    if not has_result(folder):
+        return write_report(folder, storage, study_name)
+    if storage is not None or study_name is not None:
+        raise RequestError(
+            f"{folder} is a tuned application, whose page takes no options; the study of each "
+            f"of its models is in {folder / 'studies'}"
+        )
+    return write_application_report(folder)
 
 
 def live_page() -> "OnProgress":
@@ -55,16 +59,10 @@ def write_last_page(folder: Path, storage: str | None = None) -> str:
 
     The result is written already, so a page that cannot be written ends no command.
     """
-    from autotune.applications.result import has_result
-    from autotune.report.page.application import write_application_report
-    from autotune.report.page.writing import write_report
     from autotune.results.writing import PAGE
 
     try:
-        if has_result(folder):
-            write_application_report(folder)
-        else:
-            write_report(folder, storage)
+        _write_page(folder, storage)
     except (AutotuneError, OSError) as error:
         return f"{PAGE} was not written: {without_secrets(str(error))}"
     return ""

@@ -9,8 +9,7 @@ import optuna
 from autotune.deploy.config import SHARED, Serving
 from autotune.errors import CannotMeasureError, StudyError
 from autotune.facts.batches import Batching
-from autotune.facts.inputs import workload_for
-from autotune.facts.model import Model, describe, without_breaking
+from autotune.facts.model import Model, describe
 from autotune.facts.workload import Workload
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.measure.measurer import DuetMeasurer
@@ -82,12 +81,7 @@ def _lineup(
     model = describe(options.model, options.pairs)
     if model.sha256 != attributes.get("model_sha256"):
         raise StudyError(f"{options.model} is not the model of the study in {folder}")
-    workload = workload_for(
-        model, options.data, options.shapes, options.seed, options.generation, options.values
-    )
-    model = without_breaking(model, workload.feeds[0])
-    options = options.for_workload(model, workload)
-    workload = options.asked_of(model, workload)
+    options, model, workload = options.for_model(model)
     if workload.signature() != attributes.get("workload"):
         raise StudyError(
             f"the inputs are not those of the study in {folder}; another version of autotune may "

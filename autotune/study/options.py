@@ -13,8 +13,8 @@ from typing import Any, get_type_hints
 
 from autotune.deploy.records import Json, from_plain, read, to_plain
 from autotune.errors import FormatError, RequestError, did_you_mean, shown
-from autotune.facts.inputs import Generate
-from autotune.facts.model import Model
+from autotune.facts.inputs import Generate, workload_for
+from autotune.facts.model import Model, without_breaking
 from autotune.facts.workload import Workload
 from autotune.graph.parameters import OUTPUTS
 from autotune.search.context import Context
@@ -241,6 +241,19 @@ class StudyOptions(CommonOptions):
         return Generate(
             prompts=self.generate, prompt_tokens=self.prompt_tokens, new_tokens=self.new_tokens
         )
+
+    def for_model(self, model: Model) -> "tuple[StudyOptions, Model, Workload]":
+        """Returns the inputs that are asked for, with options and model as they are for these.
+
+        Raises:
+            AutotuneError: the inputs cannot be used.
+        """
+        workload = workload_for(
+            model, self.data, self.shapes, self.seed, self.generation, self.values
+        )
+        model = without_breaking(model, workload.feeds[0])
+        options = self.for_workload(model, workload)
+        return options, model, options.asked_of(model, workload)
 
     def for_workload(self, model: Model, workload: Workload) -> "StudyOptions":
         """Returns the options as they are for a workload.

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from autotune import __version__
 from autotune.deploy.config import Environment
-from autotune.facts.inputs import workload_for
-from autotune.facts.model import describe, without_breaking
+from autotune.facts.model import describe
 from autotune.measure.metrics import WITHOUT_LABELS, top1
 from autotune.search.context import Context
 from autotune.search.objective import find
@@ -38,13 +37,7 @@ def resolve_study(
         with quiet_optuna():
             make_sampler(options.sampler, options.seed)
     tried = [read_configuration(file) for file in options.first]
-    model = describe(options.model, options.pairs)
-    workload = workload_for(
-        model, options.data, options.shapes, options.seed, options.generation, options.values
-    )
-    model = without_breaking(model, workload.feeds[0])
-    options = options.for_workload(model, workload)
-    workload = options.asked_of(model, workload)
+    options, model, workload = options.for_model(describe(options.model, options.pairs))
     unlabelled = [WITHOUT_LABELS] if metric is top1 and not workload.labels else []
     workload = replace(workload, warnings=(*model.remarks, *workload.warnings, *unlabelled))
     machine, runtime = seams.hardware(), seams.runtime()
