@@ -96,9 +96,8 @@ def test_wrong_requests(
     assert config.read_bytes() == before
 
 
-@pytest.mark.parametrize("option", ["--junit", "--export-markdown"])
 def test_a_file_of_the_user_is_not_overwritten(
-    config: Path, tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is refused before anything is measured, as is one that cannot be written."""
     notes = tmp_path / "notes.md"
@@ -107,7 +106,7 @@ def test_a_file_of_the_user_is_not_overwritten(
         (notes, "nothing is overwritten"),
         (tmp_path / "absent" / "file", "there is no folder"),
     ):
-        code, _, lines = _ended(capsys, "compare", str(config), option, str(path))
+        code, _, lines = _ended(capsys, "compare", str(config), "--junit", str(path))
         assert code == 2
         assert words in lines
     assert notes.read_text(encoding="utf-8") == "# mine"

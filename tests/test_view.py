@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from autotune.report.terminal import renderable
-from autotune.report.view import BLANK, Line, Table, View, markdown
+from autotune.report.view import BLANK, Line, Table, View
 
 _TABLE = Table(
     headings=("configuration", "ms"),
@@ -35,12 +35,3 @@ def test_numbers_stand_below_each_other() -> None:
 def test_a_folded_line_keeps_its_indentation() -> None:
     indented = _shown(View(blocks=[Line(f"  {'word ' * 12}")], data={}))
     assert [line.startswith("  word") for line in indented] == [True, True]
-
-
-def test_a_table_is_markdown() -> None:
-    assert markdown(_TABLE) == (
-        "| configuration | ms |\n"
-        "| :-- | --: |\n"
-        "| a\\|b and many words besides | 10 |\n"
-        "| c[red] | 2.5 |\n"
-    )

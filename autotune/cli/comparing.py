@@ -4,7 +4,6 @@ Commands import what they need when they run, so that ``--help`` and refusals co
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,8 +36,6 @@ from autotune.errors import FormatError, RequestError, StorageError
 
 if TYPE_CHECKING:
     from autotune.facts.workload import Workload
-    from autotune.report.view import View
-    from autotune.results.gate import Verdict
     from autotune.results.subjects import Lineup
 
 _PATHS = typer.Argument(
@@ -63,9 +60,6 @@ _MIN_SPEEDUP = of_limits(
     help="Least speed-up over the baseline; of throughput with --clients.",
 )
 _JUNIT = typer.Option(metavar="FILE.xml", help="Write the verdicts as JUnit XML.")
-_MARKDOWN = typer.Option(
-    "--export-markdown", metavar="FILE.md", help="Write the numbers as a Markdown table."
-)
 
 _LARGEST_OUTPUT_BYTES = 16 << 20
 
@@ -95,7 +89,6 @@ def compare_configs(
     max_held_memory: Annotated[float | None, MAX_HELD_MEMORY] = None,
     max_error: Annotated[float | None, OWN_MAX_ERROR] = None,
     junit: Annotated[Path | None, _JUNIT] = None,
-    markdown: Annotated[Path | None, _MARKDOWN] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -117,11 +110,10 @@ def compare_configs(
     asked = (generate, lengths, new_tokens)
     is_of_inputs = any((baseline, shape, value, *asked))
     _check_together(paths, trial, runtimes, baseline, is_of_inputs=is_of_inputs)
-    for option, file in (("--junit", junit), ("--export-markdown", markdown)):
-        if file is not None:
-            _check_output(option, file)
+    if junit is not None:
+        _check_output(junit)
     from autotune.cli.progress import steps
-    from autotune.report.comparison import view_comparison
+    from autotune.report.comparison import junit_document, view_comparison
     from autotune.results.compare import compare
     from autotune.results.gate import Gate, exit_code, judge
 
@@ -150,9 +142,9 @@ def compare_configs(
     verdicts = judge(comparison, Gate(min_speedup, max_memory, max_held_memory))
     if runtimes:  # of an older release nobody asks that it be better
         verdicts = tuple(verdict for verdict in verdicts if verdict.limit != "better")
-    view = view_comparison(comparison, verdicts)
-    present(view, as_json=as_json)
-    _write_files(view, verdicts, junit, markdown)
+    present(view_comparison(comparison, verdicts), as_json=as_json)
+    if junit is not None:
+        _write(junit_document(verdicts), junit)
     if code := exit_code(verdicts):
         raise typer.Exit(code)
 
@@ -223,47 +215,29 @@ def _on_runtimes(lineup: "Lineup", names: list[str]) -> "Lineup":
     return replace(lineup, subjects=on_releases(subject, releases))
 
 
-def _write_files(
-    view: "View",
-    verdicts: "Sequence[Verdict]",
-    junit_path: Path | None,
-    table_path: Path | None,
-) -> None:
-    """Writes the verdicts and the numbers to the files that were asked for."""
-    from autotune.report.comparison import junit_document
-    from autotune.report.view import Table, markdown
-
-    if junit_path is not None:
-        _write(junit_document(verdicts), junit_path)
-    if table_path is not None:
-        tables = [markdown(block) for block in view.blocks if isinstance(block, Table)]
-        _write("".join(tables[:1]), table_path)
-
-
-def _check_output(option: str, output: Path) -> None:
+def _check_output(file: Path) -> None:
     """Refuses a file that cannot be written, or that something else than `compare` wrote."""
-    folder = output.absolute().parent
+    folder = file.absolute().parent
     if not folder.is_dir():
-        raise RequestError(f"{option}: there is no folder {folder}; make it, or name another file")
-    if not os.access(output if output.exists() else folder, os.W_OK):
-        raise RequestError(f"{option}: you may not write to {output}; name another file")
-    if output.is_dir():
-        raise RequestError(f"{option}: {output} is a folder; name a file")
-    if output.exists() and not _is_ours(output):
+        raise RequestError(f"--junit: there is no folder {folder}; make it, or name another file")
+    if not os.access(file if file.exists() else folder, os.W_OK):
+        raise RequestError(f"--junit: you may not write to {file}; name another file")
+    if file.is_dir():
+        raise RequestError(f"--junit: {file} is a folder; name a file")
+    if file.exists() and not _is_ours(file):
         raise RequestError(
-            f"{option}: {output} is there already, and `autotune compare` did not write it; "
+            f"--junit: {file} is there already, and `autotune compare` did not write it; "
             "nothing is overwritten: name another file"
         )
 
 
-def _is_ours(output: Path) -> bool:
+def _is_ours(file: Path) -> bool:
     """Returns whether a file is what `compare` writes, of an earlier run."""
     try:
-        text = read_text(output, _LARGEST_OUTPUT_BYTES)
+        text = read_text(file, _LARGEST_OUTPUT_BYTES)
     except FormatError:
         return False
-    is_table = text.startswith("| configuration |")
-    return not text.strip() or is_table or '<testsuite name="autotune compare"' in text
+    return not text.strip() or '<testsuite name="autotune compare"' in text
 
 
 def _write(document: str, path: Path) -> None:

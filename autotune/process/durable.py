@@ -46,7 +46,12 @@ def part_of(name: str) -> str | None:
 def write_json(data: Mapping[str, Any], path: Path) -> None:
     """Writes `data` to `path` whole or not at all."""
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.write_text(json_text(data), encoding="utf-8")
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """Returns `data` as a file of ours has it."""
+    return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
 def sync_file(path: Path) -> None:

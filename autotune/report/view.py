@@ -1,8 +1,8 @@
 """What a command or a page says, already worded: lines, tables, and the same as data.
 
 One function makes the view of a result. The terminal (:mod:`autotune.report.terminal`), the page
-(:mod:`autotune.report.page`), a file of Markdown, and ``--json`` take what they show from it, so a
-number is chosen, rounded and explained in one place.
+(:mod:`autotune.report.page`) and ``--json`` take what they show from it, so a number is chosen,
+rounded and explained in one place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,13 +72,3 @@ class View:
 def lines(*texts: str, tone: Tone = "") -> list[Line]:
     """Returns a line for each text that is not empty."""
     return [Line(text, tone) for text in texts if text]
-
-
-def markdown(table: Table) -> str:
-    """Returns a table as Markdown, each row on a line."""
-
-    def row(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
-
-    sides = [":--" if column in table.words else "--:" for column in range(len(table.headings))]
-    return "".join(map(row, (table.headings, sides, *table.rows)))

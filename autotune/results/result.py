@@ -1,14 +1,13 @@
 """The result of a study, as ``front.json`` keeps it and the reports show it."""
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import CONFIG, Environment, Evidence
-from autotune.deploy.files import is_file, read_bytes, read_json
+from autotune.deploy.config import Environment, Evidence
+from autotune.deploy.files import is_file, read_json
 from autotune.deploy.kinds import STUDY, mistaken
 from autotune.deploy.options import Value
 from autotune.deploy.records import PositiveWhole, body, from_plain, to_plain
@@ -25,8 +24,6 @@ from autotune.space.configuration import Configuration
 
 FORMAT = "autotune-front/1"
 FRONT = "front.json"
-NEW_FRONT = "front.new.json"
-"""The front of a config that takes the place of the old one at this moment."""
 
 ANSWERS = ("exact", "within", "beyond")
 """Kinds of answers: equal but for rounding, within the limit of the study, or beyond it."""
@@ -224,8 +221,6 @@ class StudyResult:
         Raises:
             StudyError: there is none, or it is not one of ours.
         """
-        if is_file(folder / NEW_FRONT) and (switched := cls._switched(folder)):
-            return switched
         path = folder / FRONT
         if not is_file(path):
             raise StudyError(
@@ -248,16 +243,6 @@ class StudyResult:
             return cls.from_json(data, folder)
         except FormatError as error:
             raise StudyError(f"{path} is damaged ({error}); run the study again") from None
-
-    @classmethod
-    def _switched(cls, folder: Path) -> "StudyResult | None":
-        """Returns the front of a config that is in place already; None where it is not."""
-        try:
-            result = cls.from_json(read_json(folder / NEW_FRONT, LARGEST_BYTES), folder)
-            config = read_bytes(folder / CONFIG, LARGEST_BYTES)
-        except FormatError:
-            return None
-        return result if hashlib.sha256(config).hexdigest() == result.config_sha256 else None
 
     @classmethod
     def found_in(cls, folder: Path) -> "StudyResult | None":

@@ -43,8 +43,15 @@ from autotune.graph.prepare import PreparationError, PreparedModel, Preparer
 from autotune.graph.processor_facts import processor_facts, requirements
 from autotune.measure.answers import largest_again
 from autotune.measure.outcome import Failure, Fidelity, Measurer
-from autotune.process.durable import part_of, replacing, sync_folder, write_json
-from autotune.results.result import FRONT, LARGEST_BYTES, NEW_FRONT, Member, StudyResult
+from autotune.process.durable import (
+    json_text,
+    part_of,
+    replacing,
+    sync_file,
+    sync_folder,
+    write_json,
+)
+from autotune.results.result import FRONT, LARGEST_BYTES, Member, StudyResult
 from autotune.search.finalists import EXACT_ERROR
 from autotune.search.trial import Limits
 from autotune.space.configuration import Configuration
@@ -53,7 +60,7 @@ from autotune.space.session import SESSIONS, session_config
 _NEW_CONFIG = "best.new.json"
 _MODEL = re.compile(r"best-[0-9a-f]{8}\.onnx(\.data[0-9]*)?")
 _OF_MODELS = (f"best-{'[0-9a-f]' * 8}.onnx", f"best-{'[0-9a-f]' * 8}.onnx.data*")
-RESULT_FILES = (CONFIG, _NEW_CONFIG, *_OF_MODELS, FRONT, NEW_FRONT)
+RESULT_FILES = (CONFIG, _NEW_CONFIG, *_OF_MODELS, FRONT)
 """Names of the files that :func:`write` writes, as patterns."""
 
 PAGE = "report.html"
@@ -86,7 +93,7 @@ def write(result: StudyResult, preparer: Preparer, check: Check = lambda _: None
     """
     prepared = _prepared(result, preparer)
     folder = result.folder
-    new_config, new_front = folder / _NEW_CONFIG, folder / NEW_FRONT
+    new_config = folder / _NEW_CONFIG
     with _disk_faults(folder, _outcome(result)):
         try:
             written = _write_model(prepared, result)
@@ -101,17 +108,16 @@ def write(result: StudyResult, preparer: Preparer, check: Check = lambda _: None
                 files=(CONFIG, *written.names, FRONT),
                 config_sha256=digest_files([new_config]),
             )
-            write_json(result.to_json(), new_front)
-        except BaseException:
+            with replacing(folder / FRONT) as new_front:
+                new_front.write_text(json_text(result.to_json()), encoding="utf-8")
+                sync_file(new_front)
+                sync_folder(folder)
+                new_config.replace(folder / CONFIG)  # from here on the new one counts
+                sync_folder(folder)
+            sync_folder(folder)
+        finally:
             with contextlib.suppress(OSError):
                 _remove_leftovers(folder)
-            raise
-        sync_folder(folder)
-        new_config.replace(folder / CONFIG)  # from here on the new one counts
-        sync_folder(folder)
-        new_front.replace(folder / FRONT)
-        sync_folder(folder)
-        _remove_leftovers(folder)
     return result
 
 
@@ -127,7 +133,7 @@ def repair(folder: Path) -> None:
         result = StudyResult.found_in(folder)
         if result is not None:
             now = _following(result)
-            if now is not result or is_file(folder / NEW_FRONT):
+            if now is not result:
                 write_json(now.to_json(), folder / FRONT)
         _remove_leftovers(folder)
 
@@ -177,9 +183,8 @@ def _remove_leftovers(folder: Path) -> None:
 
     A file that cannot be removed stays: an application may have it open.
     """
-    for name in (_NEW_CONFIG, NEW_FRONT):
-        with contextlib.suppress(OSError):
-            (folder / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        (folder / _NEW_CONFIG).unlink(missing_ok=True)
     texts = [_text(path) for path in folder.glob("*.json")]
     for path in list(folder.iterdir()):
         is_model = _MODEL.fullmatch(path.name) is not None
