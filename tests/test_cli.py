@@ -61,14 +61,6 @@ def test_spaces_are_listed_and_shown(tmp_path: Path, arguments: str, words: str)
     assert all(word in done.stdout for word in words.split())
 
 
-def test_a_space_is_resolved_for_a_model(tmp_path: Path) -> None:
-    sample_models.write("lstm", tmp_path / "model.onnx")
-    done = run(tmp_path, "spaces", "default", "--model", "model.onnx")
-    assert done.returncode == 0
-    assert re.search(r"\d configurations|more than 20,000 configurations", done.stdout)
-    assert "the model has no convolution" in one_line(done.stdout)
-
-
 @pytest.mark.process
 @pytest.mark.slow
 def test_hardware_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

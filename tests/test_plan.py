@@ -33,6 +33,7 @@ def test_a_dry_run_says_what_a_study_would_do_and_writes_nothing(place: Path) ->
         "Inputs:\n  input 'x'",
         "Search space default:",
         "arena (1)",
+        "the model has no convolution",
         "7 trials; the first of them:\n0  the default",
         "Objectives: latency, memory; latency chooses. Limits: error 0.05.",
         "search and final comparison take about",

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.console import messages, output, own_cores, present
-from autotune.cli.options import DataOption, JsonOption, QuietOption, ShapeOption
+from autotune.cli.options import JsonOption, QuietOption
 from autotune.errors import RequestError, did_you_mean, typed
 
 
@@ -77,39 +77,14 @@ def show_spaces(
             metavar="NAME|FILE", help="Show this preset or TOML file instead of the list."
         ),
     ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(help="Show only what applies to this model on this machine."),
-    ] = None,
-    data: DataOption = None,
-    shape: ShapeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Lists the presets of search spaces, or shows one in full."""
     from autotune.report.spaces import view_space, view_spaces
     from autotune.space.files import find_space, presets
 
-    if name is None and model is None:
-        present(view_spaces(map(find_space, presets())), as_json=as_json)
-        return
-    space = find_space(name or "default")
-    if model is None:
-        present(view_space(space, is_resolved=False), as_json=as_json)
-        return
-    from autotune.facts.hardware import hardware
-    from autotune.facts.inputs import workload_for
-    from autotune.facts.model import describe
-    from autotune.facts.providers import choose_providers, provider_states
-    from autotune.graph.optimizers import firing_optimizers
-    from autotune.space.resolve import resolve
-
-    description = describe(model)
-    workload = workload_for(description, data, dict(shape or ()))
-    providers = choose_providers((), provider_states())
-    resolved = resolve(
-        space, description, workload, hardware(), providers=providers, firing=firing_optimizers
-    )
-    present(view_space(resolved, is_resolved=True), as_json=as_json)
+    view = view_spaces(map(find_space, presets())) if name is None else view_space(find_space(name))
+    present(view, as_json=as_json)
 
 
 _ACTIONS = ("list", "add", "remove")

@@ -1,7 +1,6 @@
 """What a study would do, in words: for ``autotune study --dry-run``."""
 
-from autotune.errors import typed
-from autotune.report.spaces import count_of
+from autotune.report.spaces import count_of, left_out
 from autotune.report.text import duration, latency
 from autotune.report.view import BLANK, Block, Line, Table, View, lines
 from autotune.study.plan import StudyPlan
@@ -26,7 +25,7 @@ def view_plan(plan: StudyPlan) -> View:
         BLANK,
         Line(f"Search space {space.name}: {count_of(space)}; parameters and their values:"),
         Line(f"  {', '.join(sizes)}"),
-        *lines(_left_out(plan)),
+        *left_out(space.left_out),
         BLANK,
         Line(f"{plan.trials} trials; the first of them:"),
         Table(headings=("trial", "changes"), rows=rows, words=(1,), has_headings=False),
@@ -46,14 +45,6 @@ def _memory_limits(plan: StudyPlan) -> list[str]:
     limits = plan.ctx.limits
     named = (("memory", limits.max_memory_mib), ("held memory", limits.max_held_memory_mib))
     return [f"{name} {mib:g} MiB" for name, mib in named if mib is not None]
-
-
-def _left_out(plan: StudyPlan) -> str:
-    count = len(plan.ctx.space.left_out)
-    if not count:
-        return ""
-    command = f"autotune spaces {plan.ctx.space.name} --model {typed(plan.ctx.model.path)}"
-    return f"  {count} more do not apply to this model or machine: {command}"
 
 
 def _time(plan: StudyPlan) -> str:

@@ -18,6 +18,7 @@ from autotune.report.remarks import (
     runtime_remarks,
     served,
 )
+from autotune.report.spaces import left_out
 from autotune.report.text import generation, interval, latency, memory, percent, printable
 from autotune.report.view import BLANK, Block, Line, Table, View
 from autotune.results.result import Member, StudyResult
@@ -46,11 +47,7 @@ def view_result(result: StudyResult) -> View:
         *_about_kinds(result),
         *_about_search(result),
     ]
-    if result.left_out:
-        rows = [(f"  {name}", reason) for name, reason in result.left_out.items()]
-        left_out = Table(headings=("option", "reason"), rows=rows, words=(0, 1), has_headings=False)
-        blocks += [BLANK, Line("Options that do not apply to this model or machine:"), left_out]
-    blocks += [BLANK, _written(result, result.files)]
+    blocks += [*left_out(result.left_out), BLANK, _written(result, result.files)]
     return View(blocks=blocks, data=result.to_json())
 
 

@@ -1,10 +1,10 @@
 """Search spaces, and the studies in a storage."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from autotune.report.text import printable
-from autotune.report.view import BLANK, Line, Table, View, lines
+from autotune.report.view import BLANK, Block, Line, Table, View, lines
 from autotune.space.space import COUNT_LIMIT, Parameter, Space
 from autotune.study.resume import StoredStudy
 
@@ -18,13 +18,8 @@ def view_spaces(spaces: Iterable[Space]) -> View:
     )
 
 
-def view_space(space: Space, *, is_resolved: bool) -> View:
-    """Returns a search space as a table of its parameters.
-
-    Args:
-        is_resolved: Whether it holds only what applies to one model on this machine; then it can be
-            said how many configurations it has.
-    """
+def view_space(space: Space) -> View:
+    """Returns a search space as a table of its parameters."""
     parameters = Table(
         headings=("parameter", "values", "only"),
         rows=[
@@ -33,23 +28,23 @@ def view_space(space: Space, *, is_resolved: bool) -> View:
         ],
         words=(0, 1, 2),
     )
-    left_out = [f"Left out: {name} ({reason})" for name, reason in space.left_out.items()]
     return View(
-        blocks=[
-            Line(f"{space.name}: {space.description}", "title"),
-            BLANK,
-            parameters,
-            *([BLANK] if left_out else []),
-            *map(Line, left_out),
-            *([BLANK, Line(count_of(space))] if is_resolved else []),
-        ],
+        blocks=[Line(f"{space.name}: {space.description}", "title"), BLANK, parameters],
         data={
             "name": space.name,
             "description": space.description,
             "parameters": {p.name: list(p.values) for p in space.parameters},
-            "left_out": dict(space.left_out),
         },
     )
+
+
+def left_out(reasons: Mapping[str, str]) -> list[Block]:
+    """Returns what of a space does not apply, each with the reason; nothing where all does."""
+    if not reasons:
+        return []
+    rows = [(f"  {name}", reason) for name, reason in reasons.items()]
+    table = Table(headings=("option", "reason"), rows=rows, words=(0, 1), has_headings=False)
+    return [BLANK, Line("Options that do not apply to this model or machine:"), table]
 
 
 def view_studies(entries: Sequence[StoredStudy], storage: str) -> View:
