@@ -355,15 +355,13 @@ def test_what_gives_wrong_answers_in_a_chain_is_left_out(
 
     monkeypatch.setattr("autotune.applications.writing._write_config", lambda *_: None)
     options = ApplicationOptions(
-        recording=translated.folder, trials=30, out=tmp_path / "app.tuned", max_error=limit
+        recording=translated.folder, trials=20, out=tmp_path / "app.tuned", max_error=limit
     )
     result = study_application(options, lambda _: None, FakeReplays, study, play_here)
-    assert result.best is not None
+    assert result.best is not None or is_left_out
     chosen = [item.choices or {} for item in result.confirmed]
     has_member = any(own.get("encoder.member") == "trial 1" for own in chosen)
     assert has_member != is_left_out
     notes = " ".join(result.notes)
     assert ("is left out: the answers of decoder have an error of" in notes) == is_left_out
-    is_chosen = (result.best.choices or {}).get("encoder.member") == "trial 1"
-    has_note = "where it is fed what the tuned sessions return" in notes
-    assert has_note == (is_left_out or is_chosen)
+    assert "where it is fed what the tuned sessions return" in notes
