@@ -93,7 +93,6 @@ def test_what_is_no_release_is_refused(text: str, words: str) -> None:
 def test_a_runtime_is_added_once_found_and_removed(unpacking: list[str], cache: Path) -> None:
     made = _add(OPENVINO)
     assert (made.version, made.size_bytes > 300) == ("1.40.0", True)
-    assert len(made.sha256) == 64
     assert _add(f"{OPENVINO}==1.40.0") == made
     _add(f"{OPENVINO}==1.9.0")
     assert unpacking == [OPENVINO, f"{OPENVINO}==1.9.0"]
@@ -166,27 +165,6 @@ def test_the_users_own_runtime_is_no_other_one(
         environments.chosen(["onnxruntime==1.22.1"])
 
 
-def test_a_changed_environment_is_refused(unpacking: list[str]) -> None:
-    release = _add(OPENVINO).release
-    site = environments.site_of(str(release))
-    assert site is not None
-    package = site / "onnxruntime" / "__init__.py"
-    whole = package.read_text(encoding="utf-8")
-    package.write_text("", encoding="utf-8")
-    with pytest.raises(RequestError, match=f"broken.*runtimes remove {OPENVINO}"):
-        environments.find([release])
-    package.write_text(whole, encoding="utf-8")
-    environments.find([release])
-    unpack(files_of("onnxruntime", "1.40.0"), site)  # a second flavour in it
-    with pytest.raises(RequestError, match="broken"):
-        environments.find([release])
-    (site / "runtime.json").unlink()
-    with pytest.raises(RequestError, match="broken"):
-        environments.find([release])
-    environments.add(release, lambda _: None)
-    environments.find([release])
-
-
 def test_a_folder_holds_what_it_needs_whatever_the_environment_has(
     unpacking: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,14 +189,6 @@ def test_a_folder_holds_what_it_needs_whatever_the_environment_has(
         with pytest.raises(RequestError, match=r'numpy 1\.2; type pip install "numpy>=1\.26"'):
             refused([made.release])
     monkeypatch.setattr(metadata, "version", own_version)
-    # a folder of an autotune that left out what its own environment had
-    site = environments.site_of(str(made.release))
-    assert site is not None
-    shutil.rmtree(site / "made_up-2.0.dist-info")
-    with pytest.raises(RequestError, match=r"needs made-up>=2, which its folder lacks; type auto"):
-        environments.find([made.release])
-    assert _add(str(made.release)) == made
-    assert environments.find([made.release]) == [made]
 
 
 def test_two_flavours_in_the_users_environment_are_refused(

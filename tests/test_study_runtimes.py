@@ -202,7 +202,6 @@ def _last_line(
         version="1.24.1",
         providers=("OpenVINOExecutionProvider", CPU),
         build="made",
-        sha256="",
         size_bytes=0,
     )
     missing = [read_release("onnxruntime-directml"), read_release("onnxruntime")]

@@ -140,7 +140,7 @@ class DuetMeasurer:
         runtime = configuration.runtime
         outcome = self._measure(configuration, effort, is_dominated)
         if isinstance(outcome, Failure) and runtime != OWN and not is_there(runtime):
-            message = f"{runtime} is no longer what was added"
+            message = f"{runtime} is no longer there"
             return replace(outcome, kind=NO_RUNTIME, message=message)
         return outcome
 

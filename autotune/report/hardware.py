@@ -91,13 +91,10 @@ def view_runtimes(
         own: The distribution in the user's environment; None where it is a build of its own.
     """
     name = "onnxruntime" if own is None else own.name
-    rows = [(f"{name}=={runtime.version}", _words(runtime.providers), "your environment", "")]
-    rows += [
-        (str(each.release), _words(each.providers), _size(each.size_bytes), each.sha256[:12])
-        for each in added
-    ]
+    rows = [(f"{name}=={runtime.version}", _words(runtime.providers), "your environment")]
+    rows += [(str(each.release), _words(each.providers), _size(each.size_bytes)) for each in added]
     blocks: list[Block] = [
-        Table(headings=("runtime", "providers", "size", "checksum"), rows=rows, words=(0, 1, 2, 3)),
+        Table(headings=("runtime", "providers", "size"), rows=rows, words=(0, 1, 2)),
         BLANK,
         Line("autotune runtimes add NAME[==VERSION] adds one; study --runtimes searches them."),
     ]
@@ -112,8 +109,7 @@ def view_added(made: Sequence[RuntimeEnvironment]) -> View:
     """Returns what was added, and what to type next."""
     blocks = [
         Line(
-            f"Added {each.release} ({_words(each.providers)}), {_size(each.size_bytes)}, checksum "
-            f"{each.sha256[:12]}.",
+            f"Added {each.release} ({_words(each.providers)}), {_size(each.size_bytes)}.",
             "good",
         )
         for each in made

@@ -8,8 +8,6 @@ so a runtime is there whole or not at all.
 """
 
 import contextlib
-import csv
-import hashlib
 import json
 import platform
 import re
@@ -58,7 +56,6 @@ class RuntimeEnvironment:
         version: Its version.
         providers: Its execution providers, by ONNX Runtime's names.
         build: What it says of its build.
-        sha256: Digest of the lists of installed files (``RECORD``), with the files' own digests.
         size_bytes: Size of all of its files.
     """
 
@@ -66,7 +63,6 @@ class RuntimeEnvironment:
     version: str
     providers: tuple[str, ...]
     build: str
-    sha256: str
     size_bytes: Whole
 
     @property
@@ -127,30 +123,21 @@ def find(releases: Sequence[Release]) -> list[RuntimeEnvironment]:
     """Returns these runtimes; of a name alone the newest that was added.
 
     Raises:
-        RequestError: one was not added, or is no longer what was installed.
+        RequestError: one was not added, or does not take a package of this environment.
     """
     everything = added()
     missing = [r for r in releases if not any(_fits(each, r) for each in everything)]
     if missing:
-        damaged = [r for r in missing if r.version and _place(r).is_dir()]
-        if damaged:
-            raise _broken(damaged[0])
         names = ",".join(map(str, missing))
         raise RequestError(f"{names} is not there; type autotune runtimes add {names}")
     environments = [[each for each in everything if _fits(each, r)][-1] for r in releases]
     for each in environments:
-        if not _is_whole(_place(each.release), each):
-            raise _broken(each.release)
-        if lacking := _lacking(each.release, _place(each.release)):
-            raise RequestError(
-                f"{each.release} needs {', '.join(lacking)}, which its folder lacks; type "
-                f"autotune runtimes add {each.release}"
-            )
+        _check_shared(each.release, _place(each.release))
     return list(dict.fromkeys(environments))
 
 
 def is_there(text: str) -> bool:
-    """Returns whether the runtime ``NAME==VERSION`` was added and is what was installed."""
+    """Returns whether the runtime ``NAME==VERSION`` was added and can be used here."""
     try:
         find([read_release(text)])
     except RequestError:
@@ -187,13 +174,6 @@ def _fits(environment: RuntimeEnvironment, release: Release) -> bool:
     return environment.name == release.name and release.version in ("", environment.version)
 
 
-def _broken(release: Release) -> RequestError:
-    return RequestError(
-        f"the environment of {release} is broken: it is not what was installed. Type autotune "
-        f"runtimes remove {release}, then autotune runtimes add {release}"
-    )
-
-
 def add(release: Release, note: OnNote) -> RuntimeEnvironment:
     """Returns a runtime; installs it if it is not there.
 
@@ -210,15 +190,14 @@ def add(release: Release, note: OnNote) -> RuntimeEnvironment:
     with _folder() as place, _alone(place):
         if release.version:
             with contextlib.suppress(FormatError):
-                folder = _place(release)
-                known = _read(folder)
-                if _is_whole(folder, known) and not _lacking(release, folder):
-                    note(f"{release} is there already.")
-                    return known
+                known = _read(_place(release))
+                _check_shared(release, _place(release))
+                note(f"{release} is there already.")
+                return known
         with _making(place) as beside:
             made = _make(release, beside, note)
             final = _place(made.release)
-            remove_marked(final)  # one that is broken or older
+            remove_marked(final)
             beside.rename(final)
     return made
 
@@ -333,7 +312,7 @@ def _make(release: Release, beside: Path, note: OnNote) -> RuntimeEnvironment:
     if needed := [str(r) for r in everything if canonicalize_name(r.name) not in _OF_AUTOTUNE]:
         note(f"It needs {', '.join(needed)} as well.")
         install(needed, beside, work, alone=False)
-    _lacking(release, beside)
+    _check_shared(release, beside)
     shutil.rmtree(work, ignore_errors=True)
     version = _versions_in(beside)[release.name]
     try:
@@ -349,7 +328,6 @@ def _make(release: Release, beside: Path, note: OnNote) -> RuntimeEnvironment:
         version=version,
         providers=answer.providers,
         build=answer.build,
-        sha256=_digest(beside),
         size_bytes=_size(beside),
     )
     (beside / _RECORD).write_text(json.dumps(to_plain(made), indent=2), encoding="utf-8")
@@ -363,22 +341,20 @@ def _requirements(name: str, folder: Path) -> list[Requirement]:
     return [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
 
 
-def _lacking(release: Release, folder: Path) -> list[str]:
-    """Returns what a distribution requires and its folder lacks."""
-    has = _versions_in(folder)
-    lacking = []
+def _check_shared(release: Release, folder: Path) -> None:
+    """Refuses a distribution that does not take what this environment has for it.
+
+    Raises:
+        RequestError: that is so; the message says what to install.
+    """
     for each in _requirements(release.name, folder):
         name = canonicalize_name(each.name)
-        here = has.get(name) or (metadata.version(name) if name in _OF_AUTOTUNE else "")
-        if here and each.specifier.contains(here, prereleases=True):
-            continue
-        if here:
+        here = metadata.version(name) if name in _OF_AUTOTUNE else ""
+        if here and not each.specifier.contains(here, prereleases=True):
             raise RequestError(
                 f"{release} needs {each}, and this environment has {name} {here}; type pip install "
                 f'"{each}", or use another release'
             )
-        lacking.append(str(each))
-    return lacking
 
 
 def _name_of(distribution: metadata.Distribution) -> str:
@@ -398,32 +374,6 @@ def _read(folder: Path) -> RuntimeEnvironment:
     if _place(read_release(str(environment.release))) != folder:
         raise FormatError(f"{folder} holds another runtime")
     return environment
-
-
-def _records(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.dist-info/RECORD"))
-
-
-def _digest(folder: Path) -> str:
-    """Returns a digest of the lists of installed files."""
-    parts = [f"{path.parent.name}\n".encode() + path.read_bytes() for path in _records(folder)]
-    return hashlib.sha256(b"".join(parts)).hexdigest()
-
-
-def _is_whole(folder: Path, environment: RuntimeEnvironment) -> bool:
-    """Returns whether a folder has the files that were installed, by their sizes, and no others."""
-    try:
-        if _digest(folder) != environment.sha256:
-            return False
-        for record in _records(folder):
-            with record.open(encoding="utf-8", newline="") as file:
-                for name, _, size in csv.reader(file):
-                    inside = not name.startswith("..")
-                    if inside and size and (folder / name).stat().st_size != int(size):
-                        return False
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _size(folder: Path) -> int:

@@ -215,7 +215,7 @@ class MeasuredTrial:
             runtime = configuration.runtime
             self.record.gone.add(runtime)
             note = (
-                f"{runtime} is no longer what was added, so the search goes on without it. Type "
+                f"{runtime} is no longer there, so the search goes on without it. Type "
                 f"autotune runtimes add {runtime} and the same command to measure the rest of it."
             )
             self.report(Progress(stage="search", note=note))
