@@ -1,5 +1,6 @@
 """Names of processors, from texts as kernels write them."""
 
+import io
 import platform
 import sys
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 
 def _name(kernel: pytest.MonkeyPatch, text: str, machine: str) -> str:
-    kernel.setattr(Path, "read_text", lambda *_, **__: text)
+    kernel.setattr(Path, "open", lambda *_, **__: io.StringIO(text))
     kernel.setattr(platform, "machine", lambda: machine)
     kernel.setattr(platform, "processor", lambda: "")
     cpu._cpuinfo.cache_clear()
@@ -59,3 +60,12 @@ def test_a_mac_tells_its_processor(kernel: pytest.MonkeyPatch, tmp_path: Path) -
     kernel.setattr(sys, "platform", "darwin")
     kernel.setattr(cpu, "_mac_name", lambda: "Apple M3 Pro")
     assert cpu.cpu_model() == "Apple M3 Pro"
+
+
+def test_of_an_x86_one_core_is_read(kernel: pytest.MonkeyPatch) -> None:
+    """The kernel takes milliseconds to write the blocks of a hundred cores."""
+    file = io.StringIO(X86 * 100)
+    kernel.setattr(file, "close", lambda: None)
+    kernel.setattr(Path, "open", lambda *_, **__: file)
+    assert cpu.cpu_model() == "AMD EPYC 7B13"
+    assert file.readline() == "processor\t: 0\n", "the second core's"

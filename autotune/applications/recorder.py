@@ -11,6 +11,7 @@ import fcntl
 import itertools
 import json
 import os
+import shutil
 import struct
 import sys
 import threading
@@ -43,7 +44,6 @@ _SHARE_OF_FURTHER = 0.5
 # What is remembered of a process stays small, whatever it calls.
 _MOST_SHAPES = 5000
 _MOST_FAULTS = 20
-_COPIED_BYTES = 1 << 20
 # bound once: they are called for each call of a session
 _pack_into, _CALL_BYTES = CALL.pack_into, CALL.size
 _following = threading.Lock()
@@ -248,13 +248,10 @@ class Recorder:
         part = copy.with_suffix(f".{self.token}")
         try:
             if not copy.exists():
-                with part.open("xb") as target:
-                    if isinstance(model, bytes):
-                        target.write(model)
-                    else:
-                        with open(model, "rb") as source:  # noqa: PTH123
-                            while block := source.read(_COPIED_BYTES):
-                                target.write(block)
+                if isinstance(model, bytes):
+                    part.write_bytes(model)
+                else:
+                    shutil.copyfile(model, part)
                 part.replace(copy)
         except OSError as fault:
             with suppress(OSError):

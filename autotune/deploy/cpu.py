@@ -20,15 +20,24 @@ TUNING_FEATURES = frozenset(
 
 @cache
 def _cpuinfo() -> tuple[dict[str, str], ...]:
-    """Returns the blocks of ``/proc/cpuinfo``, one or none for each core; empty elsewhere."""
+    """Returns the blocks of ``/proc/cpuinfo``, one for each core; empty elsewhere.
+
+    The cores of an x86 are alike, and the kernel takes long to write the blocks of a hundred: there
+    the first one is all.
+    """
+    blocks: list[dict[str, str]] = [{}]
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, colon, value = line.partition(":")
+                if colon:
+                    blocks[-1][key.strip()] = value.strip()
+                elif "model name" in blocks[-1]:
+                    break
+                else:
+                    blocks.append({})
     except OSError:
         return ()
-    blocks = []
-    for block in text.split("\n\n"):
-        pairs = (line.partition(":") for line in block.splitlines())
-        blocks.append({key.strip(): value.strip() for key, _, value in pairs})
     return tuple(blocks)
 
 
