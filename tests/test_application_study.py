@@ -628,6 +628,8 @@ def test_a_session_has_a_metric_of_its_own(recording: Path) -> None:
         options.check_sessions(["finder"])
     with pytest.raises(RequestError, match="name it with --metric"):
         ApplicationOptions(recording=recording, max_drop=0.002).check()
+    with pytest.raises(RequestError, match="--max-memory must be more than 0"):
+        ApplicationOptions(recording=recording, max_memory_mib=0.0).check()
 
 
 @pytest.mark.process

@@ -80,10 +80,7 @@ class ApplicationOptions(CommonOptions):
         Raises:
             RequestError: there is one.
         """
-        if self.timeout_s is not None and self.timeout_s <= 0:
-            raise RequestError(f"--timeout must be more than 0 s, not {self.timeout_s:g} s")
-        if self.trials < 1:
-            raise RequestError(f"--trials must be at least 1, not {self.trials}")
+        super().check()
         if self.preference not in PREFERENCES:
             near = did_you_mean(self.preference, PREFERENCES)
             raise RequestError(

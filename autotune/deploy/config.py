@@ -49,7 +49,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelFile:
+class ModelFile(DataFile):
     """The model file beside a config.
 
     Attributes:
@@ -58,9 +58,6 @@ class ModelFile:
         steps: What was done to the source, in words of the search space; empty if nothing.
     """
 
-    file: BareName
-    sha256: str
-    size_bytes: Whole
     source_sha256: str
     steps: tuple[str, ...] = ()
     data_files: tuple[DataFile, ...] = ()
@@ -76,8 +73,7 @@ class ModelFile:
         Args:
             read_all: Compare digests too, which reads all bytes; otherwise sizes alone.
         """
-        own = DataFile(file=self.file, sha256=self.sha256, size_bytes=self.size_bytes)
-        for item in (own, *self.data_files):
+        for item in (self, *self.data_files):
             path = folder / item.file
             same = path.stat().st_size == item.size_bytes
             if not same or (read_all and digest_files([path]) != item.sha256):

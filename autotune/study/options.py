@@ -88,6 +88,25 @@ class CommonOptions:
     seed: int = 0
     wait: bool = False
 
+    def check(self) -> None:
+        """Refuses values that no study can work with.
+
+        Raises:
+            RequestError: there is one; the message names the option.
+        """
+        if self.trials < 1:
+            raise RequestError(f"--trials must be at least 1, not {self.trials}")
+        _check_positive("--timeout", self.timeout_s, " s")
+        _check_positive("--max-memory", self.max_memory_mib, " MiB")
+        _check_positive("--max-held-memory", self.max_held_memory_mib, " MiB")
+        _check_positive("--max-error", self.max_error)
+        if self.max_drop is not None and not 0 <= self.max_drop < math.inf:
+            raise RequestError(f"--max-drop must be at least 0, not {self.max_drop:g}")
+        if not 0 <= self.seed <= _LARGEST_SEED:
+            raise RequestError(
+                f"seed must be at least 0 and at most {_LARGEST_SEED}, not {self.seed}"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions(CommonOptions):
@@ -183,23 +202,8 @@ class StudyOptions(CommonOptions):
         Raises:
             RequestError: there is one; the message names the option.
         """
-        if self.trials < 1:
-            raise RequestError(f"--trials must be at least 1, not {self.trials}")
-        for name, value, unit in (
-            ("--timeout", self.timeout_s, " s"),
-            ("--max-memory", self.max_memory_mib, " MiB"),
-            ("--max-held-memory", self.max_held_memory_mib, " MiB"),
-            ("--max-latency", self.max_latency_ms, " ms"),
-            ("--max-error", self.max_error, ""),
-        ):
-            if value is not None and not value > 0:
-                raise RequestError(f"{name} must be more than 0, not {value:g}{unit}")
-        if self.max_drop is not None and not 0 <= self.max_drop < math.inf:
-            raise RequestError(f"--max-drop must be at least 0, not {self.max_drop:g}")
-        if not 0 <= self.seed <= _LARGEST_SEED:
-            raise RequestError(
-                f"seed must be at least 0 and at most {_LARGEST_SEED}, not {self.seed}"
-            )
+        super().check()
+        _check_positive("--max-latency", self.max_latency_ms, " ms")
         if problem := batch_problem(self.batch):
             raise RequestError(f"--batch: {problem}")
         if self.clients is not None and (problem := CLIENTS.problem(self.clients)):
@@ -388,6 +392,12 @@ def folder_for(model: Path) -> Path:
 
 
 _LISTS = frozenset(item.name for item in fields(StudyOptions) if str(item.type).startswith("tuple"))
+
+
+def _check_positive(name: str, value: float | None, unit: str = "") -> None:
+    """Refuses a limit that nothing keeps."""
+    if value is not None and not value > 0:
+        raise RequestError(f"{name} must be more than 0, not {value:g}{unit}")
 
 
 def _is_name(name: str) -> bool:
