@@ -14,7 +14,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
@@ -67,11 +66,11 @@ def print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
-def own_cores(folder: Path | None = None) -> AbstractContextManager[None]:
-    """Returns a context in which nothing else measures on these cores, or works in the folder."""
+def own_cores() -> AbstractContextManager[None]:
+    """Returns a context in which nothing else measures on these cores."""
     from autotune.storage.locks import exclusive_use
 
-    return exclusive_use(folder, wait=True, on_note=messages().print)
+    return exclusive_use(None, wait=True, on_note=messages().print)
 
 
 class _Lossy:
