@@ -150,8 +150,7 @@ def _weights(inspection: Inspection) -> str:
 def _inputs(inspection: Inspection) -> Iterator[str]:
     """Gives what the model takes and gives, and the samples that were made of it."""
     shapes = [
-        f"{tensor.name} {tensor.dtype} "
-        f"[{', '.join('?' if size is None else str(size) for size in tensor.shape)}]"
+        f"{tensor.name} {tensor.dtype} {in_brackets(tensor.shape)}"
         for tensor in inspection.model.inputs
     ]
     yield f"Inputs: {', '.join(shapes) or 'none'}. Outputs: {', '.join(inspection.model.outputs)}."
