@@ -361,16 +361,20 @@ def test_a_time_is_that_of_the_whole_study(
     timed = _TimedWorld(_any_cost)
     timed.cost = timed.later
     clock = Clock(monotonic=lambda: timed.now_s, sleep=lambda _: None)
+    reports: list[Progress] = []
     result = timed.tune(
         tiny_model,
         space="session",
         trials=80,
         timeout_s=limit_s,
         out=tmp_path,
+        on_progress=reports.append,
         seams={"clock": clock},
     )
     assert timed.now_s <= limit_s
     assert result.complete is is_confirmed
+    assert is_confirmed == any(each.stage == "final comparison" for each in reports)
+    assert is_confirmed != any("too little time" in (each.note or "") for each in reports)
 
 
 def test_what_a_worker_had_no_time_to_confirm_is_no_result_of_others(

@@ -122,8 +122,11 @@ class Finish:
         trial_s = searched_s / max(1, trials)
         left_s = self.deadline_s - clock_s() - _WRITING * trial_s
         if left_s < _LEAST_MEASUREMENTS * trial_s:
-            note = "The time (--timeout) is up, so the final comparison is not made."
-            self.search.report(Progress(stage="final comparison", note=note))
+            note = (
+                "--timeout leaves too little time for a final comparison, so none is made; the "
+                "same command with a longer one makes it."
+            )
+            self.search.report(Progress(stage="search", note=note))
             return self.cut_short()
         limit_s, is_strict = min(final_s(searched_s), left_s), left_s < math.inf
         ending = EndOfStudy.within(
