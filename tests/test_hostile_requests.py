@@ -137,18 +137,23 @@ def test_a_bug_keeps_its_traceback() -> None:
 def test_a_full_temporary_folder(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+    make = Path.mkdir
+
+    def fail(folder: Path, *arguments: Any, **named: Any) -> None:
+        if folder.parent.parent == tmp_path:
+            raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+        make(folder, *arguments, **named)
 
     monkeypatch.chdir(place)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(scratch, "write_mark", fail)
+    monkeypatch.setattr(Path, "mkdir", fail)
     scratch.root.cache_clear()
     try:
         assert "TMPDIR" in refusal(run(STUDY), DISK)
     finally:
         scratch.root.cache_clear()
-    assert list(tmp_path.iterdir()) == []
+    (own,) = tmp_path.iterdir()
+    assert list(own.iterdir()) == []
 
 
 def test_a_path_without_permission(tmp_path: Path) -> None:

@@ -45,14 +45,19 @@ class Holder:
         self.process.communicate("\n")
 
 
+def left_in(place: Path) -> list[Path]:
+    """Returns what is left in the folder of the user."""
+    return list((place / f"autotune-{os.getuid()}").iterdir())
+
+
 def test_a_process_removes_its_folder(tmp_path: Path) -> None:
     holder = Holder(tmp_path)
     assert holder.folder.is_dir()
     assert holder.folder.is_relative_to(tmp_path)
-    assert holder.folder.stat().st_mode & 0o077 == 0
-    assert holder.folder.parent.stat().st_mode & 0o077 == 0
+    for folder in (holder.folder, *holder.folder.parents[:2]):
+        assert folder.stat().st_mode & 0o077 == 0
     holder.end(kill=False)
-    assert list(tmp_path.iterdir()) == []
+    assert left_in(tmp_path) == []
 
 
 def test_the_next_removes_what_a_killed_process_left(tmp_path: Path) -> None:
@@ -65,7 +70,7 @@ def test_the_next_removes_what_a_killed_process_left(tmp_path: Path) -> None:
     assert alive.folder.is_dir()
     for holder in (alive, later):
         holder.end(kill=False)
-    assert list(tmp_path.iterdir()) == []
+    assert left_in(tmp_path) == []
 
 
 def test_many_may_start_at_once(tmp_path: Path) -> None:
@@ -74,60 +79,37 @@ def test_many_may_start_at_once(tmp_path: Path) -> None:
         Holder(tmp_path).end(kill=True)
     holders = [Holder(tmp_path) for _ in range(6)]
     assert all(holder.folder.is_dir() for holder in holders)
-    assert len(list(tmp_path.glob("*.lock"))) == 6
+    assert sum(path.suffix == ".lock" for path in left_in(tmp_path)) == 6
     for holder in holders:
         holder.end(kill=False)
-    assert list(tmp_path.iterdir()) == []
+    assert left_in(tmp_path) == []
 
 
 def test_a_sweep_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     """A lock without its folder is removed too: the lock is what goes last."""
-    (tmp_path / "autotune-0123456789ab.lock").touch()
+    (tmp_path / "0123456789ab.lock").touch()
     scratch.sweep(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-NAME = "autotune-0123456789ab"
-
-
-def left_over(place: Path, name: str = NAME, *, marked: bool = True) -> Path:
-    """Makes a folder as a killed process leaves one, with a lock that nobody holds."""
-    folder = place / name
-    folder.mkdir()
-    (folder / "answers.npz").write_bytes(b"large")
-    (place / f"{name}.lock").touch()
-    if marked:
-        scratch.write_mark(folder)
-    return folder
-
-
-def test_a_link_for_a_mark_is_none(tmp_path: Path) -> None:
-    (tmp_path / "marked").mkdir()
-    scratch.write_mark(tmp_path / "marked")
-    folder = left_over(tmp_path, marked=False)
-    (folder / scratch.MARK_FILE).symlink_to(tmp_path / "marked" / scratch.MARK_FILE)
-    scratch.sweep(tmp_path)
-    assert (folder / "answers.npz").exists()
-
-
-def test_a_lock_file_that_holds_something_stays(tmp_path: Path) -> None:
-    """A lock of autotune is empty; a file of that name with content is somebody's."""
-    lock = tmp_path / f"{NAME}.lock"
-    lock.write_bytes(b"mine")
-    scratch.sweep(tmp_path)
-    assert lock.read_bytes() == b"mine"
-
-
-def test_links_stay(tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "file").write_bytes(b"mine")
-    scratch.write_mark(precious)
-    (tmp_path / NAME).symlink_to(precious)
-    (tmp_path / f"{NAME}.lock").touch()
-    (tmp_path / "autotune-ba9876543210.lock").symlink_to(precious / "file")
+@pytest.mark.parametrize("kind", ["file", "link", "open to others"])
+def test_what_others_put_in_its_place_is_not_used(tmp_path: Path, kind: str) -> None:
+    taken, precious = tmp_path / f"autotune-{os.getuid()}", tmp_path / "precious"
+    precious.mkdir(mode=0o700)
+    (precious / "mine.lock").touch()
+    if kind == "file":
+        taken.touch()
+    elif kind == "link":
+        taken.symlink_to(precious)
+    else:
+        taken.mkdir()
+        taken.chmod(0o777)
     before = everything_in(tmp_path)
-    scratch.sweep(tmp_path)
+    holder = Holder(tmp_path)
+    assert not holder.folder.is_relative_to(taken)
+    assert holder.folder.parents[1].stat().st_mode & 0o077 == 0
+    holder.end(kill=False)
+    holder.folder.parents[1].rmdir()
     assert everything_in(tmp_path) == before
 
 
@@ -135,22 +117,12 @@ def test_a_link_inside_a_swept_folder_is_not_followed(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").touch()
-    folder = left_over(tmp_path)
-    (folder / "link").symlink_to(precious)
-    scratch.sweep(tmp_path)
-    assert not folder.exists()
+    killed = Holder(tmp_path)
+    (killed.folder / "link").symlink_to(precious)
+    killed.end(kill=True)
+    scratch.sweep(killed.folder.parents[1])
+    assert left_in(tmp_path) == []
     assert (precious / "file").exists()
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize("of", ["lock", "folder", "mark"])
-def test_what_belongs_to_others_stays(tmp_path: Path, of: str) -> None:
-    folder = left_over(tmp_path)
-    path = {"lock": folder.with_suffix(".lock"), "folder": folder, "mark": folder / ".autotune"}
-    os.chown(path[of], 12345, 12345)
-    before = everything_in(tmp_path)
-    scratch.sweep(tmp_path)
-    assert everything_in(tmp_path) == before
 
 
 def test_processes_of_a_swept_folder_end(tmp_path: Path) -> None:
@@ -168,7 +140,7 @@ def test_processes_of_a_swept_folder_end(tmp_path: Path) -> None:
         while scratch.MARK not in psutil.Process(orphan.pid).environ():
             time.sleep(0.01)
     killed.end(kill=True)
-    scratch.sweep(tmp_path)
+    scratch.sweep(killed.folder.parents[1])
     assert orphans[0].wait(timeout=60) != 0
     assert orphans[1].poll() is None
     orphans[1].kill()
@@ -176,33 +148,39 @@ def test_processes_of_a_swept_folder_end(tmp_path: Path) -> None:
     alive.end(kill=False)
 
 
-@pytest.mark.parametrize(
-    ("name", "mark", "goes"),
-    [
-        (NAME, "ours", True),
-        # the name alone makes no folder ours, and neither does a mark of other content
-        (NAME, "", False),
-        (NAME, "mine", False),
-        # the name has the exact form
-        *(
-            (name, "ours", False)
-            for name in (
-                "autotune-results",
-                "autotune-1",
-                "autotune-0123456789AB",
-                f"{NAME}c",
-                "autotune-0123456789a²",
-            )
-        ),
-    ],
-)
-def test_a_marked_folder_of_the_exact_name_goes(
-    tmp_path: Path, name: str, mark: str, goes: bool
-) -> None:
-    """Where a free lock is beside it."""
-    folder = left_over(tmp_path, name, marked=mark == "ours")
-    if mark == "mine":
-        (folder / scratch.MARK_FILE).write_bytes(b"mine")
+def marked(folder: Path) -> Path:
+    """Makes a folder with the mark of autotune; returns the mark."""
+    folder.mkdir()
+    scratch.write_mark(folder)
+    return folder / scratch.MARK_FILE
+
+
+def test_a_marked_folder_goes(tmp_path: Path) -> None:
+    marked(tmp_path / "cache")
+    (tmp_path / "cache" / "below").mkdir()
+    scratch.remove_marked(tmp_path / "cache")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("fault", ["a link", "other content", "another's"])
+def test_what_is_not_marked_by_us_stays(tmp_path: Path, fault: str) -> None:
+    mark = marked(tmp_path / "cache")
+    if fault == "a link":
+        mark.unlink()
+        mark.symlink_to(marked(tmp_path / "other"))
+    elif fault == "other content":
+        mark.write_bytes(b"mine")
+    elif os.geteuid() == 0:
+        os.chown(mark, 12345, 12345)
+    else:
+        pytest.skip("only root gives files away")
     before = everything_in(tmp_path)
-    scratch.sweep(tmp_path)
-    assert everything_in(tmp_path) == ({} if goes else before)
+    scratch.remove_marked(tmp_path / "cache")
+    assert everything_in(tmp_path) == before
+
+
+def test_a_link_to_a_marked_folder_stays(tmp_path: Path) -> None:
+    marked(tmp_path / "cache")
+    (tmp_path / "link").symlink_to(tmp_path / "cache")
+    scratch.remove_marked(tmp_path / "link")
+    assert (tmp_path / "cache" / scratch.MARK_FILE).exists()

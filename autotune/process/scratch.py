@@ -1,18 +1,18 @@
 """Temporary folders that do not outlive their process for long, not even one that is killed.
 
-Each process has one root in the system's temporary folder, and beside it a lock file that it holds
-for as long as it lives. A process that starts removes the roots whose lock is free, and ends the
-processes that still work in them. A lock shows whether a root is in use, and a process number does
-not: numbers are used again, and containers that share ``/tmp`` do not see each other's processes.
-Only a root with a name of the exact form and with the mark of autotune in it is removed
-(:mod:`autotune.process.scratch`).
+All of them lie in a folder of this user alone, in the system's temporary folder. Each process has
+one root there, and beside it a lock file that it holds for as long as it lives. A process that
+starts removes the roots whose lock is free, and ends the processes that still work in them. A lock
+shows whether a root is in use, and a process number does not: numbers are used again, and
+containers that share ``/tmp`` do not see each other's processes.
+
+Folders that lie elsewhere, such as the cache of a study, carry a mark: no other one is removed.
 """
 
 import atexit
 import contextlib
 import functools
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -48,11 +48,6 @@ def carries_mark(folder: Path) -> bool:
             return file.read(len(_CONTENT) + 1) == _CONTENT
     except OSError:
         return False
-
-
-def is_own_file(path: Path) -> bool:
-    """Returns whether `path` is a regular file of this user and no link."""
-    return _is_own(path, stat.S_ISREG)
 
 
 def remove_marked(folder: Path) -> None:
@@ -91,8 +86,6 @@ def _is_own(path: Path, is_kind: Callable[[int], bool]) -> bool:
 MARK = "AUTOTUNE_SCRATCH"
 """Variable in the environment of a process that names the folder in which it works."""
 
-_PREFIX = "autotune-"
-_LOCK_NAME = re.compile(r"autotune-[0-9a-f]{12}\.lock")
 # A program that starts processes as fast as they are killed is left alone after so many rounds.
 _MOST_ROUNDS = 50
 
@@ -105,19 +98,17 @@ def make() -> Path:
 @functools.cache
 def root() -> Path:
     """Returns the folder of this process, removed when it ends; sweeps on the first call."""
-    place = Path(tempfile.gettempdir()).resolve()
+    place = _place()
     sweep(place)
     while True:
-        folder = place / f"{_PREFIX}{secrets.token_hex(6)}"
+        folder = place / secrets.token_hex(6)
         lock = filelock.FileLock(_lock_of(folder))
         lock.acquire()
         try:
             # a sweep may have come between the making of the file and its locking
             if _lock_of(folder).exists():
-                _make_marked(folder)
+                folder.mkdir(mode=0o700)
                 break
-        except FileExistsError:
-            pass
         except OSError:
             _lock_of(folder).unlink(missing_ok=True)
             lock.release()
@@ -127,24 +118,27 @@ def root() -> Path:
     return folder
 
 
-def _make_marked(folder: Path) -> None:
-    """Makes a root; on a full disk nothing of it stays."""
-    folder.mkdir(mode=0o700)
-    try:
-        write_mark(folder)
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+def _place() -> Path:
+    """Returns the folder of this user for the roots of all processes; makes it.
+
+    Where others have put something in its place, it is one of this process alone.
+    """
+    user = "" if sys.platform == "win32" else f"-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()).resolve() / f"autotune{user}"
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    is_private = _is_own(folder, stat.S_ISDIR) and (
+        sys.platform == "win32" or not folder.lstat().st_mode & 0o077
+    )
+    return folder if is_private else Path(tempfile.mkdtemp(prefix="autotune-"))
 
 
 def sweep(place: Path) -> None:
-    """Removes the roots that ended processes of this user left in the folder `place`.
+    """Removes the roots that ended processes left in the folder `place`.
 
     Processes that still work in such a root are killed.
     """
-    for path in place.glob(f"{_PREFIX}*.lock"):
-        if not _is_left_over(path):
-            continue
+    for path in place.glob("*.lock"):
         lock = filelock.FileLock(path)
         try:
             lock.acquire(timeout=0)
@@ -184,27 +178,13 @@ def _lock_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.lock")
 
 
-def _is_left_over(lock_file: Path) -> bool:
-    """Returns whether the lock file, and the folder beside it if there is one, are autotune's.
-
-    In ``/tmp`` others may place any file. A lock file of autotune is empty.
-    """
-    folder = lock_file.with_suffix("")
-    return (
-        _LOCK_NAME.fullmatch(lock_file.name) is not None
-        and is_own_file(lock_file)
-        and lock_file.stat().st_size == 0
-        and (carries_mark(folder) or not os.path.lexists(folder))
-    )
-
-
 def _remove(folder: Path, lock: filelock.BaseFileLock) -> None:
     """Removes a root whose lock is held; the lock file goes last, because it marks the root.
 
     Windows does not remove an open file; there the library does it when the lock is released.
     """
-    remove_marked(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):
-        if not os.path.lexists(folder):
+        if not folder.exists():
             _lock_of(folder).unlink()
     lock.release()
