@@ -21,7 +21,6 @@ from test_config import make_config
 
 from autotune.applications.confirm import (
     Confirmed,
-    Entrant,
     MemoryLimits,
     Today,
     confirm,
@@ -357,9 +356,7 @@ def test_luck_is_seldom_selected(is_shared: bool) -> None:
     Today's process may be a lucky one as well, which all ratios of a round share.
     """
     random, scatter = np.random.default_rng(0), 0.03
-    entrants = [
-        Entrant(label=str(n), choices={}, arrangement=Arrangement(openings={})) for n in range(6)
-    ]
+    entrants = {str(n): Arrangement(openings={}, choices={}) for n in range(6)}
     orders: set[tuple[int, ...]] = set()
 
     class Luck(FakeReplays):
@@ -373,7 +370,7 @@ def test_luck_is_seldom_selected(is_shared: bool) -> None:
             return replace(self.baseline, peak_mib=100 * math.exp(random.normal(0, scatter)))
 
         def measure(self, arrangement: Arrangement, turns: int, _: float = 0.0) -> Played:
-            number = next(n for n, e in enumerate(entrants) if e.arrangement is arrangement)
+            number = next(n for n, own in enumerate(entrants.values()) if own is arrangement)
             self.order.append(number)
             if len(self.order) == len(entrants):
                 orders.add(tuple(self.order))

@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -94,21 +94,6 @@ class MemoryLimits:
         return all(limit is None or value <= limit for value, limit in pairs)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entrant:
-    """What takes part.
-
-    Attributes:
-        label: What it is.
-        choices: The point of the joint search; None for ONNX Runtime's defaults.
-        arrangement: Its sessions.
-    """
-
-    label: str
-    choices: Choices | None
-    arrangement: Arrangement
-
-
 def finalists(search: JointSearch, today_peak_mib: float, limits: MemoryLimits) -> list[JointTrial]:
     """Returns the best of the search, those first that promise most.
 
@@ -118,35 +103,30 @@ def finalists(search: JointSearch, today_peak_mib: float, limits: MemoryLimits) 
     measured = [trial for trial in search.trials if trial.played is not None]
 
     def product(trial: JointTrial) -> float:
-        return _played(trial).ratio * max(_played(trial).peak_mib, 0.01 * today_peak_mib)
+        return trial.numbers.ratio * max(trial.numbers.peak_mib, 0.01 * today_peak_mib)
 
-    within = [trial for trial in measured if limits.keeps(_played(trial))] or measured
+    within = [trial for trial in measured if limits.keeps(trial.numbers)] or measured
     near = _near(measured)
-    fastest = sorted(within, key=lambda trial: _played(trial).ratio)
+    fastest = sorted(within, key=lambda trial: trial.numbers.ratio)
     ranked = [
         *fastest[:1],
-        *sorted(near, key=lambda trial: _played(trial).peak_mib)[:1],
+        *sorted(near, key=lambda trial: trial.numbers.peak_mib)[:1],
         *sorted(measured, key=product)[:1],
         *(trial for trial in measured if trial.label in OWN_BESTS),
         *fastest[1:2],
-        *sorted(near, key=lambda trial: _played(trial).held_mib)[:1],
+        *sorted(near, key=lambda trial: trial.numbers.held_mib)[:1],
     ]
     return list({id(trial): trial for trial in ranked}.values())
 
 
-def _played(trial: JointTrial) -> Played:
-    assert trial.played is not None
-    return trial.played
-
-
 def _near(measured: Sequence[JointTrial]) -> Sequence[JointTrial]:
     """Returns the points that are hardly slower than today's; all where none is."""
-    return [trial for trial in measured if _played(trial).ratio <= _TIE] or measured
+    return [trial for trial in measured if trial.numbers.ratio <= _TIE] or measured
 
 
 def confirm(
     measurer: Replays,
-    entrants: Sequence[Entrant],
+    entrants: Mapping[str, Arrangement],
     on_step: Callable[[int, int], None],
     turns: int = 2,
     *,
@@ -154,13 +134,13 @@ def confirm(
     seed: int = 0,
     left_s: Callable[[], float] = lambda: math.inf,
 ) -> tuple[Today, list[Confirmed]]:
-    """Returns today's numbers and those of each entrant that ran in every round.
+    """Returns today's numbers and those of each arrangement that ran in every round.
 
     The order of a round is random: what runs after another one may find a warmer machine. There are
     fewer rounds where the time ends, :data:`FEWEST_ROUNDS` at least.
     """
     today: list[Replayed] = []
-    played: dict[int, list[Played]] = {number: [] for number in range(len(entrants))}
+    played: dict[str, list[Played]] = {label: [] for label in entrants}
     order = random.Random(seed)
     began_s = time.monotonic()
     for turn in range(rounds):
@@ -168,16 +148,16 @@ def confirm(
             rounds = turn
             break
         today.append(measurer.renew())
-        for done, number in enumerate(order.sample(range(len(entrants)), len(entrants)), start=1):
-            own = measurer.measure(entrants[number].arrangement, turns)
+        for done, label in enumerate(order.sample(list(entrants), len(entrants)), start=1):
+            own = measurer.measure(entrants[label], turns)
             if isinstance(own, Played):
-                played[number].append(own)
+                played[label].append(own)
             on_step(turn * len(entrants) + done, rounds * len(entrants))
     seconds = sorted(item.seconds for item in today)[rounds // 2]
     confirmed = [
-        _confirmed(entrant, played[number], today)
-        for number, entrant in enumerate(entrants)
-        if len(played[number]) == rounds
+        _confirmed(label, arrangement.choices, played[label], today)
+        for label, arrangement in entrants.items()
+        if len(played[label]) == rounds
     ]
     whole = [own for own in played.values() if len(own) == rounds]
     times = Scatter.of([item.ratio for item in own] for own in whole)
@@ -197,13 +177,15 @@ def confirm(
     return base, confirmed
 
 
-def _confirmed(entrant: Entrant, played: Sequence[Played], today: Sequence[Replayed]) -> Confirmed:
-    """Returns what an entrant comes to in all rounds."""
+def _confirmed(
+    label: str, choices: Choices | None, played: Sequence[Played], today: Sequence[Replayed]
+) -> Confirmed:
+    """Returns what an arrangement comes to in all rounds."""
     middle = len(played) // 2
     ratio = mean_log_interval([item.ratio for item in played])
     return Confirmed(
-        label=entrant.label,
-        choices=entrant.choices,
+        label=label,
+        choices=choices,
         ratio=ratio,
         seconds=sorted(item.seconds for item in today)[middle] * ratio.value,
         cpu_s=sorted(item.cpu_s for item in played)[middle],

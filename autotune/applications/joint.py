@@ -90,10 +90,15 @@ class JointTrial:
     failure: Text = ""
 
     @property
+    def numbers(self) -> Played:
+        """The measurement of a point that did not fail."""
+        assert self.played is not None
+        return self.played
+
+    @property
     def costs(self) -> tuple[float, float, float]:
         """Time over today's, peak and held memory in MiB, of a point that did not fail."""
-        assert self.played is not None
-        return self.played.ratio, self.played.peak_mib, self.played.held_mib
+        return self.numbers.ratio, self.numbers.peak_mib, self.numbers.held_mib
 
 
 @dataclass(kw_only=True)

@@ -3,7 +3,7 @@
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -54,12 +54,12 @@ class Arrangement:
     Attributes:
         openings: How each is opened, by its name.
         pool_threads: Threads of the pool that they share; None where each has its own.
-        choices: The point of the joint search that it stands for.
+        choices: The point of the joint search that it stands for; None for another one.
     """
 
     openings: Mapping[str, Opening]
     pool_threads: int | None = None
-    choices: Mapping[str, Value] = field(default_factory=dict)
+    choices: Mapping[str, Value] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

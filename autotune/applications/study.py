@@ -15,7 +15,6 @@ from autotune.applications.confirm import (
     FEWEST_ROUNDS,
     ROUNDS,
     Confirmed,
-    Entrant,
     Today,
     confirm,
     finalists,
@@ -311,7 +310,7 @@ def _place(folder: Path) -> Place:
 
 def _rated_entrants(
     search: JointSearch, measurer: Replays, state: SessionsState, answers: ChainAnswers, most: int
-) -> list[Entrant]:
+) -> dict[str, Arrangement]:
     """Returns what takes part at the end, without what gives wrong answers in a chain."""
     failed = [trial.failure for trial in search.trials if trial.failure]
     if failed:
@@ -323,8 +322,8 @@ def _rated_entrants(
             if not answers.is_refused(search.arrangement(trial.choices))
         ]
         candidates = _entrants(replace(search, trials=right), measurer, state)
-        entrants = [item for item in candidates if not answers.is_refused(item.arrangement)][:most]
-        problems = {item.label: answers.problem(item.arrangement) for item in entrants}
+        entrants = dict(list(candidates.items())[:most])
+        problems = {label: answers.problem(own) for label, own in entrants.items()}
         if not any(problems.values()):
             return entrants
         for label, problem in problems.items():
@@ -332,24 +331,21 @@ def _rated_entrants(
                 state.note(f"{label} is left out: {problem}")
 
 
-def _entrants(search: JointSearch, measurer: Replays, state: SessionsState) -> list[Entrant]:
+def _entrants(
+    search: JointSearch, measurer: Replays, state: SessionsState
+) -> dict[str, Arrangement]:
     """Returns what takes part at the end: the best of the search, and the defaults."""
     chosen = finalists(search, measurer.baseline.peak_mib, state.options.limits)
-    entrants = [
-        Entrant(
-            label=trial.label or f"configuration {number}",
-            choices=trial.choices,
-            arrangement=search.arrangement(trial.choices),
-        )
+    entrants = {
+        trial.label or f"configuration {number}": search.arrangement(trial.choices)
         for number, trial in enumerate(chosen, start=1)
-    ]
+    }
     plain = {
         part.name: Opening(model=part.members[TODAY].model, session=SessionConfig())
         for part in search.parts
     }
     if any(plain[part.name] != part.members[TODAY] for part in search.parts):
-        arrangement = Arrangement(openings=plain)
-        entrants.append(Entrant(label=_DEFAULTS, choices=None, arrangement=arrangement))
+        entrants[_DEFAULTS] = Arrangement(openings=plain)
     return entrants
 
 
