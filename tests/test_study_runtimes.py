@@ -201,7 +201,6 @@ def _last_line(
         name="onnxruntime-openvino",
         version="1.24.1",
         providers=("OpenVINOExecutionProvider", CPU),
-        build="made",
         size_bytes=0,
     )
     missing = [read_release("onnxruntime-directml"), read_release("onnxruntime")]

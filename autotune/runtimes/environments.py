@@ -55,14 +55,12 @@ class RuntimeEnvironment:
         name: Name of the distribution.
         version: Its version.
         providers: Its execution providers, by ONNX Runtime's names.
-        build: What it says of its build.
         size_bytes: Size of all of its files.
     """
 
     name: str
     version: str
     providers: tuple[str, ...]
-    build: str
     size_bytes: Whole
 
     @property
@@ -327,7 +325,6 @@ def _make(release: Release, beside: Path, note: OnNote) -> RuntimeEnvironment:
         name=release.name,
         version=version,
         providers=answer.providers,
-        build=answer.build,
         size_bytes=_size(beside),
     )
     (beside / _RECORD).write_text(json.dumps(to_plain(made), indent=2), encoding="utf-8")

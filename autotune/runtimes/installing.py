@@ -34,16 +34,10 @@ def install(requirements: Sequence[str], target: Path, work: Path, *, alone: boo
         CannotMeasureError: neither uv nor pip works here.
     """
     options = ["--only-binary", ":all:", "--target", str(target), *(["--no-deps"] if alone else [])]
-    command = [*_installer(work), *options, *requirements]
-    done = _run(command, work)
-    if done.returncode:
-        raise _fault(done.stdout, ", ".join(requirements))
-
-
-def _run(command: Sequence[str], work: Path) -> subprocess.CompletedProcess[str]:
+    command = [*_installer(), *options, *requirements]
     # the user's whole environment: the index, its certificates and proxies are named there
     environment = {**os.environ, MARK: str(work), "TMPDIR": str(work)}
-    return subprocess.run(
+    done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -53,27 +47,20 @@ def _run(command: Sequence[str], work: Path) -> subprocess.CompletedProcess[str]
         env=environment,
         check=False,
     )
+    if done.returncode:
+        raise _fault(done.stdout, ", ".join(requirements))
 
 
-def _installer(work: Path) -> list[str]:
+def _installer() -> list[str]:
+    """Returns the command of uv where it is installed, else that of pip."""
     if uv := shutil.which("uv"):
         return [uv, "pip", "install", "--python", sys.executable]
-    return [*_pip(work), "install", "--no-compile"]
-
-
-def _pip(work: Path) -> list[str]:
-    """Returns the command of pip: the user's own, or that of an environment made for it."""
-    python = Path(sys.executable)
     if find_spec("pip") is None:
-        place = work / "pip"
-        made = _run([sys.executable, "-m", "venv", str(place)], work)
-        if made.returncode:
-            raise CannotMeasureError(
-                "neither uv nor pip can be used here; install one of them: python -m ensurepip"
-            )
-        python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    quick = ["--disable-pip-version-check", "--no-input", "--retries", "2"]
-    return [str(python), "-m", "pip", *quick]
+        raise CannotMeasureError(
+            "neither uv nor pip can be used here; install one of them: python -m ensurepip"
+        )
+    quick = ["--disable-pip-version-check", "--no-input", "--retries", "2", "--no-compile"]
+    return [sys.executable, "-m", "pip", "install", *quick]
 
 
 def _fault(output: str, what: str) -> RequestError:
