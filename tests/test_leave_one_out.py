@@ -357,8 +357,11 @@ class _Duplicates(Planted):
 
 def test_a_change_that_opens_the_same_session_needs_no_measurement() -> None:
     """The files without it come to the same graph, so it is needless."""
-    smallest, simplification = _smallest(_Duplicates(_GAINS), {**_INT8, "per_channel": True})
+    measurer = _Duplicates(_GAINS)
+    smallest, simplification = _smallest(measurer, {**_INT8, "per_channel": True})
     assert _configuration(smallest) == _INT8
+    # it is opened once
+    assert measurer.compared.count(Configuration.of(_INT8)) == 1
     (part,) = simplification.dropped
     assert (part.words, part.matters_for) == ("per channel", ())
     assert part.speedup == Interval(value=1.0, low=1.0, high=1.0)

@@ -159,9 +159,12 @@ def test_a_refused_model_is_a_failure(measurer: DuetMeasurer, tmp_path: Path) ->
 
 
 def test_renewing_takes_another_process(measurer: DuetMeasurer) -> None:
+    """The process of the next measurement imports its packages meanwhile."""
     (before,) = _children()
     measurer.renew()
-    assert before not in _children()
+    after = _children()
+    assert before not in after
+    assert len(after) == 2
     assert isinstance(measurer.measure(BASELINE, _SHORT), Measurement)
 
 

@@ -318,6 +318,7 @@ class DuetMeasurer:
     def renew(self) -> None:
         """Starts the reference again; later processes have another history of the heap."""
         self._history += 1
+        self._next = self._next_worker()  # it imports its packages meanwhile
         self._running_reference().renew()
 
     def close(self) -> None:

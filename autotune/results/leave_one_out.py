@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from autotune.deploy.config import Interval, Numbers
 from autotune.deploy.options import Value
 from autotune.graph.parameters import GRAPH_PARAMETERS, OPTIONS, PRECISIONS
-from autotune.measure.outcome import SIMPLIFICATION, Failure, Measurer
+from autotune.measure.outcome import SIMPLIFICATION, Failure, Measurement, Measurer
 from autotune.results.final_comparison import (
     ENOUGH_ROUNDS,
     Budget,
@@ -472,41 +472,31 @@ class LeaveOneOut:
 
     def _proven(self, reduced: Configuration) -> Finalist | None:
         """Returns the reduced config with its numbers; None where a loss is not ruled out."""
+        if self._is_same(reduced):  # no rounds can show more than that it can be opened
+            outcome = self.measurer.measure(reduced, SIMPLIFICATION)
+            return None if isinstance(outcome, Failure) else self._finalist(reduced, outcome)
         entrants = {_WINNER: self._configuration, _DEFAULT: BASELINE, _REDUCED: reduced}
         # what the final comparison has proven of the winner is to hold for what takes its place
         is_proven = is_not_slower(self.winner.numbers.speedup)
-        # no measurement can show a loss of the same session, but noise can hide that there is none
-        is_same = self._is_same(reduced)
 
         def beside(scores: Mapping[int, Numbers]) -> list[Numbers]:
             own = [scores[_REDUCED]]
             return [*own, rounds.beside(_REDUCED, _DEFAULT)] if is_proven else own
 
         def is_settled(_: int, scores: Mapping[int, Numbers], __: Sequence[Objective]) -> bool:
-            return is_same or _REDUCED not in scores or _is_known(beside(scores))
+            return _REDUCED not in scores or _is_known(beside(scores))
 
         rounds = self._rounds(entrants, replace(_TOGETHER, is_settled=is_settled))
         scores = rounds.play()
         if not entrants.keys() <= scores.keys():
             return None
-        numbers = {trial.configuration: trial.number for trial in self.trials}
-        finalist = Finalist(
-            numbers=self.winner.numbers
-            if is_same
-            else on_scale(rounds.beside(_REDUCED, _DEFAULT), self.baseline.numbers),
-            trial=Trial(
-                number=numbers.get(reduced, self.winner.trial.number),
-                configuration=reduced,
-                outcome=rounds.measurements(_REDUCED)[-1],
-            ),
-        )
-        is_as_good = is_same or (
-            all(is_not_slower(score.speedup) for score in beside(scores))
-            and not any(
-                is_surely_worse(scores[_REDUCED], objective, scores[_WINNER])
-                for objective in self._objectives
-                if objective.name not in SPEEDS
-            )
+        own = on_scale(rounds.beside(_REDUCED, _DEFAULT), self.baseline.numbers)
+        outcome = rounds.measurements(_REDUCED)[-1]
+        finalist = replace(self._finalist(reduced, outcome), numbers=own)
+        is_as_good = all(is_not_slower(score.speedup) for score in beside(scores)) and not any(
+            is_surely_worse(scores[_REDUCED], objective, scores[_WINNER])
+            for objective in self._objectives
+            if objective.name not in SPEEDS
         )
         setting = self.setting
         field = [self.baseline, finalist]
@@ -516,6 +506,13 @@ class LeaveOneOut:
             if is_as_good and is_selected and not self._has_worse_answers(finalist.numbers)
             else None
         )
+
+    def _finalist(self, reduced: Configuration, outcome: Measurement) -> Finalist:
+        """Returns the reduced config with the winner's numbers and the number of its own trial."""
+        numbers = {trial.configuration: trial.number for trial in self.trials}
+        number = numbers.get(reduced, self.winner.trial.number)
+        trial = Trial(number=number, configuration=reduced, outcome=outcome)
+        return Finalist(numbers=self.winner.numbers, trial=trial)
 
     def _has_worse_answers(self, own: Numbers) -> bool:
         """Returns whether the answers are clearly further off than the winner's.
