@@ -55,6 +55,10 @@ def _chain() -> onnx.ModelProto:
     )
 
 
+def _in_float(model: onnx.ModelProto, times: Times) -> list[str]:
+    return by_time.names_in_float(model, times, by_time.fastest_in_int8(times))
+
+
 def _node(operator: str, source: int | None, time_us: float, **more: Any) -> Executed:
     fields = {"inputs": (), "outputs": (), "elements": 0, "in_eight_bits": False, **more}
     return Executed(operator=operator, source=source, time_us=time_us, **fields)
@@ -88,7 +92,7 @@ def test_what_one_kernel_computes_is_one_unit() -> None:
     assert times.int8_us[0] == 15.0
     assert times.int8_us[1] > 1e6
     assert times.edges == {(0, 1): 256}
-    assert by_time.best_in_float(_chain(), times) == ["first", "gate", "swish", "second"]
+    assert _in_float(_chain(), times) == ["first", "gate", "swish", "second"]
 
 
 def test_nodes_before_a_kernel_belong_to_it_or_to_what_they_take() -> None:
@@ -104,6 +108,45 @@ def test_nodes_before_a_kernel_belong_to_it_or_to_what_they_take() -> None:
     assert by_time.times_of(model, executed, [], ()).units == [[0], [1, 2], [3, 4], [5]]
 
 
+_FOUR = Times([[0], [1], [2], [3]], [9.0] * 4, [1.0] * 4, {}, LinearTime(0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("left", "in_int8"), [(1.0, {0, 1, 2, 3}), (0.9, {0, 1, 3}), (0.1, {0, 3}), (0.01, {0})]
+)
+def test_what_has_the_largest_error_for_its_time_goes_to_float_first(
+    left: float, in_int8: set[int]
+) -> None:
+    errors = {0: 0.0, 1: 0.04, 2: 0.16, 3: 1e-4}
+    assert by_time.precise_in_int8(_FOUR, range(4), errors, left) == in_int8
+
+
+def test_a_unit_that_saves_more_may_have_a_larger_error() -> None:
+    """Its error is the smallest share of what the time that it saves is worth."""
+    times = _FOUR._replace(float_us=[90.0, 9.0, 9.0, 9.0])
+    errors = {0: 0.04, 1: 0.02, 2: 0.02, 3: 0.02}
+    assert by_time.precise_in_int8(times, range(4), errors, 0.7) == {0}
+
+
+def test_a_unit_that_nobody_looked_at_stays_in_float() -> None:
+    assert by_time.precise_in_int8(_FOUR, range(4), {0: 0.1, 2: 0.1}, 1.0) == {0, 2}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_more_than_the_share_of_the_error_is_left(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    in_float, in_int8 = (chance.uniform(1, 20, 8).tolist() for _ in range(2))
+    edges = {(i, i + 1): float(chance.uniform(0, 4)) for i in range(7)}
+    times = Times([[i] for i in range(8)], in_float, in_int8, edges, LinearTime(0.0, 1.0))
+    fastest = by_time.fastest_in_int8(times)
+    errors = {i: float(chance.exponential()) for i in fastest}
+    all_of_it = sum(errors.values())
+    for left in (0.9, 0.5, 0.2):
+        found = by_time.precise_in_int8(times, fastest, errors, left)
+        assert found <= fastest
+        assert sum(errors[i] for i in found) <= left**2 * all_of_it
+
+
 def test_a_fast_node_between_slow_ones_pays_for_both_edges() -> None:
     """It goes to eight bits only where it saves more than the change of types costs."""
     model = _chain()
@@ -111,9 +154,9 @@ def test_a_fast_node_between_slow_ones_pays_for_both_edges() -> None:
     times = Times(
         [[0], [1, 2], [3]], [5.0, 30.0, 5.0], [50.0, 10.0, 50.0], edges, LinearTime(1.0, 0.5)
     )
-    assert by_time.best_in_float(model, times) == ["first", "second"]
+    assert _in_float(model, times) == ["first", "second"]
     dear = times._replace(crossing=LinearTime(1.0, 1.0))
-    assert by_time.best_in_float(model, dear) == ["first", "gate", "swish", "second"]
+    assert _in_float(model, dear) == ["first", "gate", "swish", "second"]
 
 
 def test_times_come_from_both_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,12 +209,13 @@ def test_nothing_is_written_where_every_node_is_in_float(
 ) -> None:
     """The model would be the float one; not all are slower where the last were asked for."""
 
-    def slow(model: onnx.ModelProto, _: Any) -> list[str]:
+    def slow(model: onnx.ModelProto, *_: Any) -> list[str]:
         faster = sensitivity.quantisable(model)[:kept]
         return [node.name for node in model.graph.node if node.name not in faster]
 
-    monkeypatch.setattr(by_time, "measure", lambda *_: None)
-    monkeypatch.setattr(by_time, "best_in_float", slow)
+    nothing = Times([], [], [], {}, LinearTime(0.0, 0.0))
+    monkeypatch.setattr(by_time, "measure", lambda *_: nothing)
+    monkeypatch.setattr(by_time, "names_in_float", slow)
     source, feeds = write("cnn", tmp_path)
     options: dict[str, Any] = {"slow_in_float": True, "kept_in_float": kept}
     with pytest.raises(StepRefusedError, match=reason):

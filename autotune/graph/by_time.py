@@ -5,6 +5,7 @@ between the two, numbers are quantised or dequantised and change their layout. S
 times, each edge has a price, and the cheapest division of the graph is its minimum cut.
 """
 
+import math
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -33,6 +34,10 @@ NEVER_US = 1e9
 # through the model's own layout. With a price of 1, 1.5, 2 and 3 times what one change takes an
 # EfficientNet-B0 took 0.91, 0.84, 0.80 and 0.81 of its float time.
 _LAYOUTS = 2
+# The search for the price of an error begins at this share of one that is surely enough, and ends
+# within a percent of the lowest.
+_LOWEST_PRICE = 1e-6
+_HALVINGS = 10
 # Smaller tensors show what a node costs in any case.
 _MANY_ELEMENTS = 8192
 
@@ -187,13 +192,55 @@ def _crossing(executed: Iterable[Executed]) -> LinearTime:
     return LinearTime(_LAYOUTS * median(least_us), _LAYOUTS * (kind + layout))
 
 
-def best_in_float(model: onnx.ModelProto, times: Times) -> list[str]:
-    """Returns the names of the nodes that are in float where the whole takes least time."""
-    edges = {pair: times.crossing(size) for pair, size in times.edges.items()}
-    in_int8 = minimum_cut(times.float_us, times.int8_us, edges)
-    nodes = model.graph.node
+def fastest_in_int8(times: Times) -> set[int]:
+    """Returns the units that are in eight bits where the whole takes least time."""
+    return minimum_cut(times.float_us, times.int8_us, _prices(times))
+
+
+def precise_in_int8(
+    times: Times, fastest: Collection[int], errors: Mapping[int, float], left: float
+) -> set[int]:
+    """Returns the units that are in eight bits where only a share of the error may be left.
+
+    An error has a price in time. With the price of one run for the error that may be left, what is
+    in eight bits saves no more than a run and so has no larger error: that price is enough. The
+    lowest one that is enough is found by halving.
+
+    Args:
+        fastest: What is in eight bits where the error has no price.
+        errors: The squared error of each of these in eight bits; one without stays in float.
+        left: The share of their error that may be left.
+    """
+    prices = _prices(times)
+
+    def cut(price: float) -> set[int]:
+        in_int8 = [
+            own + price * errors[i] if i in errors else NEVER_US
+            for i, own in enumerate(times.int8_us)
+        ]
+        return minimum_cut(times.float_us, in_int8, prices)
+
+    allowed = left**2 * sum(errors[i] for i in fastest if i in errors)
+    enough = sum(times.float_us) / allowed if allowed else 0.0
+    found, too_low = cut(enough), enough * _LOWEST_PRICE
+    for _ in range(_HALVINGS):
+        price = math.sqrt(too_low * enough)
+        tried = cut(price)
+        if sum(errors[i] for i in tried) <= allowed:
+            enough, found = price, tried
+        else:
+            too_low = price
+    return found
+
+
+def _prices(times: Times) -> dict[tuple[int, int], float]:
+    return {pair: times.crossing(size) for pair, size in times.edges.items()}
+
+
+def names_in_float(model: onnx.ModelProto, times: Times, in_int8: Collection[int]) -> list[str]:
+    """Returns the names of the nodes whose units are not in eight bits, in order."""
     kept = [i for unit, members in enumerate(times.units) if unit not in in_int8 for i in members]
-    return [nodes[i].name for i in sorted(kept)]
+    return [model.graph.node[i].name for i in sorted(kept)]
 
 
 def minimum_cut(

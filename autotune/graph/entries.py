@@ -126,6 +126,9 @@ OPERATOR_GROUPS: Mapping[str, OperatorGroup] = {
 OFF = "off"
 """The value of ``smoothing`` that leaves activations as they are."""
 
+ALL_ERROR = 100
+"""The value of ``error_left``, in percent, that leaves the error of int8 as it is."""
+
 AS_PRECISION = "as_precision"
 """The value of ``embeddings`` that leaves them to the precision of the other nodes."""
 

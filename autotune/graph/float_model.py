@@ -4,15 +4,16 @@ import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 
 from autotune.facts.feeds import Feed
 from autotune.facts.graphs import operator_of
-from autotune.graph import by_time, calibration, sensitivity, smoothing
-from autotune.graph.by_time import Quantise
+from autotune.graph import by_error, by_time, calibration, sensitivity, smoothing
+from autotune.graph.by_time import LinearTime, Quantise, Times
 from autotune.graph.calibration import Ranges
-from autotune.graph.entries import OFF
+from autotune.graph.entries import ALL_ERROR, OFF
 from autotune.graph.intermediates import Intermediates
 from autotune.graph.ready_model import make_ready, original_names
 
@@ -89,20 +90,45 @@ class FloatModel:
         ranges: Ranges = self._shared.record(f"{self._name}-ranges_{method}", make)
         return ranges
 
-    def slow(self, quantise: Quantise, kernels: str) -> list[str]:
-        """Returns the names of the nodes that eight bits make slower, measured once for a kernel.
+    def slow(
+        self, quantise: Quantise, kernels: str, ranges: Ranges, error_left: int = ALL_ERROR
+    ) -> list[str]:
+        """Returns the names of the nodes that eight bits make slower, or too wrong for their time.
+
+        Times are measured once for a kernel, and errors once.
 
         Args:
             quantise: Writes a copy of the model, all in eight bits.
             kernels: The name of what decides on the kernels that ONNX Runtime runs that copy with.
+            ranges: Those of the activations.
+            error_left: How much of the error of the fastest division may be left, in percent.
         """
+        model = self.load()
 
-        def make() -> list[str]:
-            model = self.load()
-            return by_time.best_in_float(model, by_time.measure(model, self._samples, quantise))
+        def measured() -> list[Any]:
+            times = by_time.measure(model, self._samples, quantise)
+            edges = [[*pair, size] for pair, size in times.edges.items()]
+            return [times.units, times.float_us, times.int8_us, edges, times.crossing]
 
-        names: list[str] = self._shared.record(f"{self._name}-slow-{kernels}", make)
-        return names
+        units, float_us, int8_us, edges, crossing = self._shared.record(
+            f"{self._name}-times-{kernels}", measured
+        )
+        by_pair = {(i, j): size for i, j, size in edges}
+        times = Times(units, float_us, int8_us, by_pair, LinearTime(*crossing))
+        fastest = by_time.fastest_in_int8(times)
+        if error_left == ALL_ERROR:
+            return by_time.names_in_float(model, times, fastest)
+
+        def rated() -> list[list[float]]:
+            order = sorted(fastest, key=lambda i: times.int8_us[i] - times.float_us[i])
+            ordered = [times.units[i] for i in order]
+            run_us = sum(times.float_us)
+            errors = by_error.squared_errors(model, self._samples, ranges, ordered, run_us)
+            return [[i, error] for i, error in zip(order, errors, strict=False)]
+
+        errors = dict(self._shared.record(f"{self._name}-errors-{kernels}", rated))
+        precise = by_time.precise_in_int8(times, fastest, errors, error_left / ALL_ERROR)
+        return by_time.names_in_float(model, times, precise)
 
     def most_sensitive(
         self, types: Sequence[str], count: int, in_float: Sequence[str]

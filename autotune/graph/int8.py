@@ -30,6 +30,7 @@ from autotune.graph.by_time import PRODUCTS, Quantise
 from autotune.graph.calibration import Ranges, quantisable_types
 from autotune.graph.dead_products import proven_constants
 from autotune.graph.entries import (
+    ALL_ERROR,
     AS_PRECISION,
     OFF,
     OPERATOR_GROUPS,
@@ -70,6 +71,8 @@ class StaticOptions:
         quantized_operators: A name of :data:`autotune.graph.entries.OPERATOR_GROUPS`.
         float_outputs: Whether matrix products write floats, so that their outputs are not rounded.
         slow_in_float: Whether nodes that eight bits make slower are excluded.
+        error_left: With that, how much of the error of the others may be left, in percent: those
+            with the largest error for the time that they save are excluded too.
         embeddings: What becomes of embeddings: ``as_precision`` quantises them with the other
             nodes where all types are, the other values exclude them.
         smoothing: How much of the outliers of activations goes into weights.
@@ -84,6 +87,7 @@ class StaticOptions:
     float_outputs: bool = False
     kept_in_float: int = 0
     slow_in_float: bool = False
+    error_left: int = ALL_ERROR
     embeddings: str = AS_PRECISION
     smoothing: str = OFF
 
@@ -153,7 +157,8 @@ def _slow(ready: FloatModel, ranges: Ranges, how: StaticOptions) -> list[str]:
     Smoothing and scales for each channel change no kernel: one measurement serves all their values.
     It is made with one scale, because some weights cannot have several.
     """
-    return ready.slow(quantiser(ranges, replace(how, per_channel=False)), how.kernels)
+    quantise = quantiser(ranges, replace(how, per_channel=False))
+    return ready.slow(quantise, how.kernels, ranges, how.error_left)
 
 
 def _unfit(model: onnx.ModelProto, ranges: Ranges, how: StaticOptions) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from autotune.deploy.options import OWN, RUNTIME, Domain, Value
 from autotune.graph.entries import (
+    ALL_ERROR,
     AS_PRECISION,
     OFF,
     OPERATOR_GROUPS,
@@ -74,6 +75,10 @@ OPTIONS: Mapping[str, GraphParameter] = {
         words=lambda value: f"{value} node{'s' if value != 1 else ''} kept in float",
     ),
     "slow_in_float": _flag("nodes that int8 slows down in float"),
+    "error_left": GraphParameter(
+        domain=Domain(choices=(ALL_ERROR, 85, 70, 50, 35, 25, 17, 12, 8, 5, 3), default=ALL_ERROR),
+        words=lambda value: f"in float what leaves {value} % of the error",
+    ),
     "float_outputs": _flag("outputs of matrix products in float"),
     "smoothing": GraphParameter(
         domain=Domain(choices=(OFF, "0.5", "0.6", "0.7", "0.8", "0.85"), default=OFF),
@@ -133,7 +138,7 @@ PRECISIONS: Mapping[str, Precision] = {
         options=frozenset(
             {"calibration", "per_channel", "reduce_range", "symmetric", "quantized_operators"}
             | {"kept_in_float", "smoothing", "float_outputs", "unsigned_weights", "embeddings"}
-            | {"slow_in_float"}
+            | {"slow_in_float", "error_left"}
         ),
         float_types=("Conv", "MatMul", "Gemm"),
     ),

@@ -271,12 +271,13 @@ def _with_switch(target: QuantisableNode, i: int) -> list[onnx.NodeProto]:
             [f"{stem}_on"],
             [node.output[0]],
             name=node.name,
-            then_branch=_branch([*rounded, coarse]),
-            else_branch=_branch([exact]),
+            then_branch=branch([*rounded, coarse]),
+            else_branch=branch([exact]),
         ),
     ]
 
 
-def _branch(nodes: Sequence[onnx.NodeProto]) -> onnx.GraphProto:
+def branch(nodes: Sequence[onnx.NodeProto]) -> onnx.GraphProto:
+    """Returns the graph of a branch that gives what the last of these nodes writes."""
     output = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)
     return helper.make_graph(list(nodes), nodes[-1].output[0], [], [output])
