@@ -77,7 +77,7 @@ OPTIONS: Mapping[str, GraphParameter] = {
     "slow_in_float": _flag("nodes that int8 slows down in float"),
     "error_left": GraphParameter(
         domain=Domain(choices=(ALL_ERROR, 85, 70, 50, 35, 25, 17, 12, 8, 5, 3), default=ALL_ERROR),
-        words=lambda value: f"in float what leaves {value} % of the error",
+        words=lambda value: f"nodes in float until {value} % of the error are left",
     ),
     "float_outputs": _flag("outputs of matrix products in float"),
     "smoothing": GraphParameter(
