@@ -15,7 +15,8 @@ import optuna
 import small_spaces
 from optuna.samplers import BaseSampler
 
-from autotune.deploy.config import Environment, Interval
+from autotune.deploy.config import Interval
+from autotune.deploy.loaded import Environment
 from autotune.deploy.options import Value
 from autotune.facts.providers import CPU_STATE
 from autotune.facts.workload import Workload

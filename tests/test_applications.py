@@ -34,9 +34,9 @@ from autotune.applications.recording import Recording
 from autotune.applications.writing import Replacement, write_application
 from autotune.deploy import applying, passed
 from autotune.deploy.application import FILE, ReplacedSession, TunedApplication
-from autotune.deploy.config import ModelFile
 from autotune.deploy.files import digest_files
 from autotune.deploy.hook import APPLY_VARIABLE, RECORD_VARIABLE, REPORT_VARIABLE
+from autotune.deploy.loaded import ModelFile
 from autotune.deploy.passed import Call, Interface, Passed, PassedProvider
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, RequestError

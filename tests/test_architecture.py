@@ -245,7 +245,7 @@ def test_imports_bring_in_nothing_heavy(modules: str) -> None:
 def test_loader_brings_in_nothing_heavy() -> None:
     """An application that loads a config pays for no search, terminal, digest or plugin."""
     heavy = "optuna onnx typer rich sqlalchemy _hashlib importlib.metadata".split()
-    own = ["autotune.deploy.plugins"]
+    own = ["autotune.deploy.plugins", "autotune.deploy.config", "autotune.deploy.decoder"]
     script = (
         "import sys, onnxruntime; before = set(sys.modules); import autotune; autotune.load; "
         "autotune.apply; "

@@ -11,7 +11,8 @@ from views import words_of
 
 from autotune.deploy import cpu
 from autotune.deploy.check import check
-from autotune.deploy.config import Environment, Serving
+from autotune.deploy.config import Serving
+from autotune.deploy.loaded import Environment
 from autotune.deploy.options import Value
 from autotune.deploy.session import SessionConfig
 from autotune.report.deploying import view_check

@@ -14,7 +14,8 @@ import pytest
 from fakes import FakeWorld, measurement, refusal
 from test_config import make_config, requiring
 
-from autotune.deploy.config import DataFile, ModelFile, Serving
+from autotune.deploy.config import Serving
+from autotune.deploy.loaded import DataFile, ModelFile
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, ConfigError, RequestError
 from autotune.facts import sample_models

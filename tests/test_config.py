@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from small_spaces import values_of
 
 from autotune.deploy import options
-from autotune.deploy.config import (
-    Environment,
-    Interval,
-    ModelFile,
-    Requires,
-    Serving,
-    TunedConfig,
-)
+from autotune.deploy.config import Interval, Serving, TunedConfig
+from autotune.deploy.loaded import Environment, ModelFile, Requires
 from autotune.deploy.session import SessionConfig
 from autotune.errors import ConfigError
 

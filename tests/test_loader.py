@@ -19,15 +19,10 @@ from test_config import make_config, requiring
 
 import autotune
 from autotune.deploy import cpu, cuda, loader
-from autotune.deploy.config import (
-    DataFile,
-    Environment,
-    ModelFile,
-    RequiredRuntime,
-    Requires,
-    TunedConfig,
-)
+from autotune.deploy.check import check
+from autotune.deploy.config import TunedConfig
 from autotune.deploy.fitting import fit
+from autotune.deploy.loaded import DataFile, Environment, ModelFile, RequiredRuntime, Requires
 from autotune.deploy.loader import check_files
 from autotune.deploy.options import EXACT_PRODUCTS, Value
 from autotune.deploy.providers import CPU, PROVIDERS
@@ -70,6 +65,24 @@ def test_load_opens_what_the_config_says(model: Path) -> None:
         autotune.load(path, strict=True)
     assert session.get_session_options().intra_op_num_threads == 1
     assert session.run(None, _feed())[0].shape == (1, 10)
+
+
+def test_evidence_that_breaks_the_schema_is_seen_by_strict_alone(model: Path) -> None:
+    """An application needs none of it, and its records take long to import."""
+    path = write_config(model, make_config())
+    data = json.loads(path.read_text(encoding="utf-8"))
+    data["evidence"]["speedup"] = 2.0
+    path.write_text(json.dumps(data), encoding="utf-8")
+    assert autotune.load(path).run(None, _feed())[0].shape == (1, 10)
+    with pytest.raises(autotune.ConfigError, match=r"evidence\.speedup must be an object"):
+        autotune.load(path, strict=True)
+    checked = check(path)
+    assert "evidence.speedup" in checked.problem
+    assert checked.outcome == "autotune.load opens this config, and refuses it with strict=True."
+    del data["evidence"]
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(autotune.ConfigError, match="'evidence' is missing"):
+        autotune.load(path)
 
 
 def test_another_machine_is_named(model: Path) -> None:

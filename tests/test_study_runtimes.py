@@ -18,7 +18,8 @@ from views import words_of
 
 import autotune
 from autotune.deploy import fitting
-from autotune.deploy.config import RequiredRuntime, TunedConfig
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.loaded import RequiredRuntime
 from autotune.deploy.options import OWN, RUNTIME
 from autotune.deploy.providers import CPU
 from autotune.errors import ConfigError, RequestError

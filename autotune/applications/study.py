@@ -50,8 +50,9 @@ from autotune.applications.tunable import (
     stretch_of,
 )
 from autotune.applications.writing import Replacement, new_folders, write_application
-from autotune.deploy.config import DataFile, TunedConfig
+from autotune.deploy.config import TunedConfig
 from autotune.deploy.cpu import usable_cores
+from autotune.deploy.loaded import DataFile
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError, DataError
 from autotune.facts.feeds import Feed

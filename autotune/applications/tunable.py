@@ -13,7 +13,7 @@ from autotune.applications.recording import Process, RecordedSession, Recording
 from autotune.applications.replay import Opening
 from autotune.applications.schedule import NoInputsError, Schedule, schedule_of
 from autotune.applications.today import today_session
-from autotune.deploy.config import DataFile
+from autotune.deploy.loaded import DataFile
 from autotune.deploy.options import RUN_ENTRIES
 from autotune.deploy.passed import ONLY_FETCHES
 from autotune.deploy.session import SessionConfig

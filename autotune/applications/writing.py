@@ -13,7 +13,8 @@ from pathlib import Path
 
 from autotune.applications.recording import RecordedSession
 from autotune.deploy.application import CONFIG, FILE, ReplacedSession, TunedApplication
-from autotune.deploy.config import DataFile, TunedConfig
+from autotune.deploy.config import TunedConfig
+from autotune.deploy.loaded import DataFile
 from autotune.deploy.providers import CACHE_FOLDER
 from autotune.errors import ConfigError, StudyError
 from autotune.process.durable import write_json

@@ -8,9 +8,9 @@ Standard library only.
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.config import DataFile
 from autotune.deploy.files import read_json
 from autotune.deploy.kinds import APPLICATION, mistaken
+from autotune.deploy.loaded import DataFile
 from autotune.deploy.passed import Interface, Passed
 from autotune.deploy.records import BareName, Json, Text, Whole, body, from_plain, to_plain
 from autotune.errors import ConfigError, FormatError

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.config import FORMAT, TunedConfig, config_file
+from autotune.deploy.config import TunedConfig, config_file
 from autotune.deploy.fitting import fit
+from autotune.deploy.loaded import FORMAT, LoadedConfig
 from autotune.deploy.loader import check_files
 from autotune.errors import CannotMeasureError, ConfigError
 
@@ -86,7 +87,7 @@ def check(path: Path) -> Check:
     try:
         config = TunedConfig.read(path)
     except ConfigError as error:
-        return Check(format="", problem=str(error))
+        return Check(format="", problem=str(error), only_strict=_is_loaded(path))
     has_sizes = False
     try:
         check_files(path, config, read_all=False)
@@ -107,6 +108,15 @@ def check(path: Path) -> Check:
         calls=_calls(config),
         tuned_for="" if config.serving is None else config.serving.words,
     )
+
+
+def _is_loaded(path: Path) -> bool:
+    """Returns whether ``autotune.load`` reads a config that breaks the schema elsewhere."""
+    try:
+        check_files(path, LoadedConfig.read(path), read_all=False)
+    except ConfigError:
+        return False
+    return True
 
 
 def _calls(config: TunedConfig) -> list[str]:

@@ -1,85 +1,29 @@
-"""The tuned config: what `autotune study` writes and an application loads.
+"""The tuned config: what `autotune study` writes, with the evidence for it.
 
-A frozen record that goes to JSON and back through a closed schema (``autotune/1``). A config is
-data: it names one model file beside it, options from :mod:`autotune.deploy.options`, and nothing
-else. It cannot name a path outside its folder, a library, or a file to write. Standard library
-only.
+A frozen record that goes to JSON and back through a closed schema (``autotune/1``).
+:mod:`autotune.deploy.loaded` has the part of it that an application loads. Standard library only.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from autotune.deploy import kinds
-from autotune.deploy.files import digest_files, is_folder, read_json
+from autotune.deploy.files import is_folder
+from autotune.deploy.loaded import FORMAT, SECTIONS, LoadedConfig
 from autotune.deploy.options import Value
 from autotune.deploy.records import (
     Amount,
-    BareName,
     Json,
     MeasuredPositive,
     Positive,
     PositiveWhole,
-    Text,
     Whole,
-    body,
     from_plain,
     one_of,
     read,
-    section,
     to_plain,
 )
-from autotune.deploy.session import SessionConfig, as_config_error
-from autotune.errors import ConfigError, FormatError, sentence
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataFile:
-    """An external data file of a model."""
-
-    file: BareName
-    sha256: str
-    size_bytes: Whole
-
-    @classmethod
-    def of(cls, path: Path) -> "DataFile":
-        """Returns the record of a file that is there."""
-        return cls(file=path.name, sha256=digest_files([path]), size_bytes=path.stat().st_size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFile(DataFile):
-    """The model file beside a config.
-
-    Attributes:
-        source_sha256: Digest of the bytes of the model that was tuned and, after them, of its
-            external data files.
-        steps: What was done to the source, in words of the search space; empty if nothing.
-    """
-
-    source_sha256: str
-    steps: tuple[str, ...] = ()
-    data_files: tuple[DataFile, ...] = ()
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of all files, the model's first."""
-        return (self.file, *(item.file for item in self.data_files))
-
-    def differing(self, folder: Path, *, read_all: bool) -> Path | None:
-        """Returns a file in `folder` that is not the one that was tuned; None if there is none.
-
-        Args:
-            read_all: Compare digests too, which reads all bytes; otherwise sizes alone.
-        """
-        for item in (self, *self.data_files):
-            path = folder / item.file
-            same = path.stat().st_size == item.size_bytes
-            if not same or (read_all and digest_files([path]) != item.sha256):
-                return path
-        return None
-
 
 SHARED, PER_CLIENT = "shared", "per_client"
 """One session for all clients, or one for each client."""
@@ -128,12 +72,6 @@ class Serving:
 
 CONFIG = "best.json"
 """Name of the config in the folder of a study."""
-
-FORMAT = "autotune/1"
-"""Name of the format; a new field is a new format."""
-
-# A config is read whole into memory; a real one has a few kilobytes.
-_LARGEST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,60 +281,7 @@ class Evidence(Numbers):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequiredRuntime:
-    """The distribution of ONNX Runtime that a config was measured with, and its version."""
-
-    package: Text
-    version: Text
-
-    def __str__(self) -> str:
-        return f"{self.package}=={self.version}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Requires:
-    """The requirements of a config on any machine.
-
-    Without a provider the loader opens the model with default options. Where products overflow it
-    computes them exactly, if it can; else the answers would be wrong, so it refuses.
-
-    Attributes:
-        vnni: Whether an x86 processor must have VNNI: the file has eight-bit products whose sums
-            overflow without it, and which ``session.x64quantprecision`` does not reach.
-        exact_products: Whether an x86 processor without VNNI must compute exactly
-            (``session.x64quantprecision``): sums overflow there otherwise. The loader adds the
-            option on such a processor alone. With VNNI it changes no answer, and takes twice the
-            time.
-        float16_in_float32: Whether nodes of float16 must be computed in float32, as they were
-            measured: sums in half precision give other answers.
-        weight_block: Size of the blocks (NCHWc) in which the file holds weights, which must be the
-            processor's; 0 where it was unknown while the file was measured, None without blocks.
-        runtime: The distribution of ONNX Runtime, where it is another than that of the
-            environment in which the study ran; None where it is that one.
-    """
-
-    # no defaults: a config that lost its requirements must not load where they are not met
-    providers: tuple[str, ...]
-    vnni: bool
-    exact_products: bool
-    float16_in_float32: bool
-    weight_block: Whole | None
-    runtime: RequiredRuntime | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Environment:
-    """The machine and the packages with which the config was tuned."""
-
-    autotune: str
-    onnxruntime: str
-    cpu: str
-    cores: int
-    fingerprint: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class TunedConfig:
+class TunedConfig(LoadedConfig):
     """One tuned config: a model file, how to open it, and why.
 
     Attributes:
@@ -408,74 +293,31 @@ class TunedConfig:
             decides how many sessions it loads.
     """
 
-    model: ModelFile
-    session: SessionConfig
     evidence: Evidence
     baseline: Evidence
-    requires: Requires
-    environment: Environment
     configuration: Mapping[str, Value]
     serving: Serving | None = None
 
     def to_json(self) -> Json:
         """Returns the config as JSON values, in the order in which a reader wants them."""
-        return {"format": FORMAT, **to_plain(self)}
+        return {"format": FORMAT, **{name: to_plain(getattr(self, name)) for name in SECTIONS}}
 
     @classmethod
-    def from_json(cls, data: object) -> "TunedConfig":
-        """Returns the config that `data` describes.
+    def parts_of(cls, given: Json) -> dict[str, Any]:
+        """Returns the fields of the class that the sections of a config describe.
 
         Raises:
-            ConfigError: `data` breaks the schema; the message names the key.
+            FormatError: one of them breaks the schema.
         """
-        names = [item.name for item in fields(cls)]
-        with as_config_error():
-            given = section(body(data, FORMAT), "", known=names, required=names)
-            return cls(
-                model=from_plain(ModelFile, given["model"], "model"),
-                session=SessionConfig.from_json(given["session"]),
-                evidence=from_plain(Evidence, given["evidence"], "evidence"),
-                baseline=from_plain(Evidence, given["baseline"], "baseline"),
-                requires=from_plain(Requires, given["requires"], "requires"),
-                environment=from_plain(Environment, given["environment"], "environment"),
-                configuration=read(Mapping[str, Value], given["configuration"], "configuration"),
-                serving=read(Serving | None, given["serving"], "serving"),
-            )
-
-    @classmethod
-    def read(cls, path: Path) -> "TunedConfig":
-        """Returns the config in the file `path`.
-
-        Raises:
-            ConfigError: there is no such file, it is no JSON or too large, or it breaks the
-                schema.
-        """
-        try:
-            data = read_json(path, _LARGEST_BYTES)
-        except FormatError as error:
-            words = kinds.mistaken(path, kinds.CONFIG) or (
-                f"cannot read the config {path}: {error}; name a tuned config such as best.json"
-            )
-            raise ConfigError(words) from None
-        try:
-            return cls.from_json(data)
-        except ConfigError as error:
-            if words := kinds.mistaken(path, kinds.CONFIG):
-                raise ConfigError(words) from None
-            raise ConfigError(f"{path}: {sentence(str(error))} {_remedy(data)}") from None
+        return {
+            **super().parts_of(given),
+            "evidence": from_plain(Evidence, given["evidence"], "evidence"),
+            "baseline": from_plain(Evidence, given["baseline"], "baseline"),
+            "configuration": read(Mapping[str, Value], given["configuration"], "configuration"),
+            "serving": read(Serving | None, given["serving"], "serving"),
+        }
 
 
 def config_file(path: Path) -> Path:
     """Returns the config that a path names: the file itself, or ``best.json`` in a folder."""
     return path / CONFIG if is_folder(path) else path
-
-
-def _remedy(data: object) -> str:
-    """Returns what to do about a config that breaks the schema, as a sentence."""
-    name, _, version = FORMAT.partition("/")
-    given = data.get("format") if isinstance(data, dict) else None
-    if isinstance(given, str) and given.startswith(f"{name}/") and given != FORMAT:
-        end = given.removeprefix(f"{name}/")
-        if end.isascii() and end.isdecimal() and len(end) < 9 and int(end) > int(version):
-            return "A newer autotune wrote it; upgrade autotune."
-    return "`autotune pick DIR` writes the config of a study again."

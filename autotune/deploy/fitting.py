@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.deploy import cpu
-from autotune.deploy.config import RequiredRuntime, TunedConfig
+from autotune.deploy.loaded import LoadedConfig, RequiredRuntime
 from autotune.deploy.options import ATTRIBUTES, EXACT_PRODUCTS
 from autotune.deploy.providers import DISTRIBUTIONS, WORDS, provider_named
 from autotune.deploy.runtime import onnxruntime
@@ -46,7 +46,7 @@ class Fit:
 
 
 def fit(
-    config: TunedConfig,
+    config: LoadedConfig,
     *,
     providers: Sequence[Provider] | None = None,
     threads: int | None = None,
@@ -147,7 +147,7 @@ def _overriding(providers: Sequence[Provider]) -> tuple[tuple[str, Mapping[str, 
     return pairs
 
 
-def wrong_answers(config: TunedConfig) -> str:
+def wrong_answers(config: LoadedConfig) -> str:
     """Returns why the config's file answers wrongly on this processor; empty if it does not.
 
     What cannot be known of a processor counts against it: a wrong answer comes without an error.
@@ -166,7 +166,7 @@ def wrong_answers(config: TunedConfig) -> str:
     return f"its weights lie in blocks of {there}, and this processor's kernels read {blocks}"
 
 
-def missing_parts(config: TunedConfig, *, has_providers: bool = False) -> tuple[str, ...]:
+def missing_parts(config: LoadedConfig, *, has_providers: bool = False) -> tuple[str, ...]:
     """Returns what the config requires and this machine lacks, in words.
 
     That is the distribution of ONNX Runtime, or else execution providers.
@@ -235,7 +235,7 @@ def _unusable(name: str) -> str:
 
 
 def environment_differences(
-    config: TunedConfig, *, cores: bool = True, runtime: bool = True
+    config: LoadedConfig, *, cores: bool = True, runtime: bool = True
 ) -> list[str]:
     """Returns how this machine differs from the one that tuned the config, in words."""
     there = config.environment

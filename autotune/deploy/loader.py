@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import folder_of, is_file
 from autotune.deploy.fitting import Provider, fit, missing_parts
+from autotune.deploy.loaded import LoadedConfig
 from autotune.deploy.opening import (
     has_registered,
     make_run_options,
@@ -59,8 +59,8 @@ def load(
 
     Args:
         path: A tuned config such as ``model.autotune/best.json``.
-        strict: Raise instead of warning, and check the SHA-256 of each model file, which reads all
-            of it.
+        strict: Raise instead of warning, and read all: the evidence in the config, and the files of
+            the model, whose SHA-256 is checked.
         providers: Execution providers to use instead of the config's, in order of preference.
         threads: Threads of an operator (``intra_op_num_threads``) instead of the config's number;
             0 leaves the choice to ONNX Runtime.
@@ -72,12 +72,12 @@ def load(
     """
     path = Path(path)
 
-    def opened(config: TunedConfig, folder: Path) -> onnxruntime.InferenceSession:
+    def opened(config: LoadedConfig, folder: Path) -> onnxruntime.InferenceSession:
         session = _session(path, config, strict=strict, providers=providers, threads=threads)
         _check_allocator(path, session)
         opened, remark = _open(path, folder, config.model.file, session)
-        if session.providers == config.session.providers:
-            remark = remark or _placement_difference(opened, config)
+        if session.accelerator and session.providers == config.session.providers:
+            remark = remark or _placement_difference(opened, path)
         if remark and strict:
             raise ConfigError(f"{path}: {remark}")
         if remark:
@@ -88,22 +88,31 @@ def load(
 
 
 def _read(
-    path: Path, use: Callable[[TunedConfig, Path], _Used], *, read_all: bool = False
+    path: Path, use: Callable[[LoadedConfig, Path], _Used], *, read_all: bool = False
 ) -> _Used:
     """Returns what `use` makes of the config in the file `path` and the folder of its model.
 
     Another process may write another config in the middle of it, whose model takes the place of
     this one's. Then the config is read again.
     """
-    config = TunedConfig.read(path)
+    config = _config(path, read_all=read_all)
     while True:
         try:
             return use(config, check_files(path, config, read_all=read_all))
         except ConfigError:
-            now = TunedConfig.read(path)
+            now = _config(path, read_all=read_all)
             if now == config:
                 raise
             config = now
+
+
+def _config(path: Path, *, read_all: bool) -> LoadedConfig:
+    """Returns the config in the file `path`; looks at what is not needed here only if asked to."""
+    if not read_all:
+        return LoadedConfig.read(path)
+    from autotune.deploy.config import TunedConfig  # its records take long to import
+
+    return TunedConfig.read(path)
 
 
 def session_options(
@@ -122,7 +131,7 @@ def session_options(
         ConfigError: as :func:`load`.
     """
     path = Path(path)
-    config = TunedConfig.read(path)
+    config = LoadedConfig.read(path)
     session = _session(path, config, strict=strict, providers=None, threads=threads)
     _check_allocator(path, session)
     with _naming(path):
@@ -137,12 +146,12 @@ def run_options(path: str | os.PathLike[str]) -> Any:
     Raises:
         ConfigError: the config breaks its schema.
     """
-    return make_run_options(TunedConfig.read(Path(path)).session)
+    return make_run_options(LoadedConfig.read(Path(path)).session)
 
 
 def _session(
     path: Path,
-    config: TunedConfig,
+    config: LoadedConfig,
     *,
     strict: bool,
     providers: Sequence[Provider] | None,
@@ -248,7 +257,7 @@ def prepare(path: Path) -> tuple[Path, SessionConfig, Path | None]:
         ConfigError: as :func:`load`, and where this machine lacks what the config requires.
     """
 
-    def prepared(config: TunedConfig, folder: Path) -> tuple[Path, SessionConfig, Path | None]:
+    def prepared(config: LoadedConfig, folder: Path) -> tuple[Path, SessionConfig, Path | None]:
         if lacking := missing_parts(config):
             raise ConfigError(f"{path}: this machine lacks {', '.join(lacking)}")
         session = _session(path, config, strict=False, providers=None, threads=None)
@@ -258,8 +267,11 @@ def prepare(path: Path) -> tuple[Path, SessionConfig, Path | None]:
     return _read(path, prepared)
 
 
-def _placement_difference(session: onnxruntime.InferenceSession, config: TunedConfig) -> str:
+def _placement_difference(session: onnxruntime.InferenceSession, path: Path) -> str:
     """Returns how the provider runs less of the model than when it was tuned; empty if it does."""
+    from autotune.deploy.config import TunedConfig  # its records take long to import
+
+    config = TunedConfig.read(path)
     name = config.session.accelerator
     tuned = config.evidence.provider
     if name is None or tuned is None:
@@ -274,7 +286,7 @@ def _placement_difference(session: onnxruntime.InferenceSession, config: TunedCo
     )
 
 
-def check_files(path: Path, config: TunedConfig, *, read_all: bool) -> Path:
+def check_files(path: Path, config: LoadedConfig, *, read_all: bool) -> Path:
     """Returns the folder of the model files; refuses those that were not tuned.
 
     Args:

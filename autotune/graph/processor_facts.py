@@ -6,7 +6,7 @@ A limited child reads the file that a config will name, whatever made it.
 from pathlib import Path
 
 from autotune.deploy import cpu
-from autotune.deploy.config import Requires
+from autotune.deploy.loaded import Requires
 from autotune.deploy.session import SessionConfig
 from autotune.errors import CannotMeasureError
 from autotune.graph.graph_facts import ProcessorFacts

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from autotune.deploy.config import Coverage, Numbers, ProviderEvidence, RequiredRuntime
+from autotune.deploy.config import Coverage, Numbers, ProviderEvidence
 from autotune.deploy.fitting import install_command
+from autotune.deploy.loaded import RequiredRuntime
 from autotune.deploy.options import OWN, RUNTIME
 from autotune.deploy.providers import CPU, PROVIDERS, Provider
 from autotune.errors import typed

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import Environment, Evidence
+from autotune.deploy.config import Evidence
 from autotune.deploy.files import is_file, read_json
 from autotune.deploy.kinds import STUDY, mistaken
+from autotune.deploy.loaded import Environment
 from autotune.deploy.options import Value
 from autotune.deploy.records import PositiveWhole, body, from_plain, to_plain
 from autotune.errors import FormatError, RequestError, StudyError, shown

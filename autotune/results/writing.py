@@ -19,14 +19,12 @@ from pathlib import Path
 from autotune.deploy.config import (
     CONFIG,
     SHARED,
-    DataFile,
-    ModelFile,
     Numbers,
-    RequiredRuntime,
     Serving,
     TunedConfig,
 )
 from autotune.deploy.files import digest_files, is_file, read_bytes
+from autotune.deploy.loaded import DataFile, ModelFile, RequiredRuntime
 from autotune.deploy.options import OWN
 from autotune.errors import (
     CannotMeasureError,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.deploy.config import Environment
+from autotune.deploy.loaded import Environment
 from autotune.deploy.options import RUNTIME, Value
 from autotune.facts.batches import Batching
 from autotune.facts.hardware import Facts

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from autotune.deploy.config import FORMAT, TunedConfig
+from autotune.deploy.config import TunedConfig
 from autotune.deploy.files import read_json
+from autotune.deploy.loaded import FORMAT
 from autotune.deploy.options import BATCH, OWN, RUNTIME, Value
 from autotune.deploy.providers import PROVIDERS
 from autotune.errors import ConfigError, FormatError, RequestError

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autotune import __version__
-from autotune.deploy.config import Environment
+from autotune.deploy.loaded import Environment
 from autotune.facts.model import describe
 from autotune.measure.metrics import WITHOUT_LABELS, top1
 from autotune.search.context import Context

@@ -31,7 +31,7 @@ from recording import Header, Numbers, Recording, header_of, read
 from rich.progress import track
 
 from autotune import __version__
-from autotune.deploy.config import Environment
+from autotune.deploy.loaded import Environment
 from autotune.deploy.records import to_plain
 from autotune.facts import sample_models
 from autotune.facts.hardware import hardware

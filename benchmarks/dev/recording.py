@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.config import Environment
+from autotune.deploy.loaded import Environment
 from autotune.measure.outcome import Failure, Measurement
 from autotune.space.configuration import BASELINE, Configuration
 from autotune.space.space import Condition, Parameter, Space
