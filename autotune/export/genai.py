@@ -34,11 +34,9 @@ _OPTIONS = (
 _LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_LAYOUT")
 
 _TARGET = Target(
-    file="",
-    use="",
     options={name: name for name in _OPTIONS},
     values={level: level for level in _LEVELS},
-    takes_dimension=lambda _: False,
+    dimensions=False,
     allocator=False,
     run_entries=False,
 )

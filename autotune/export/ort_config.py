@@ -32,12 +32,10 @@ NUMBERS = {
 """Their values as numbers: ONNX Runtime refuses texts, and ignores other keys."""
 
 _TARGET = Target(
-    file="",
-    use="",
     options={name: name for name in OPTIONS},
     values=NUMBERS,
     entries=(),
-    takes_dimension=lambda _: False,
+    dimensions=False,
     allocator=False,
     run_entries=False,
 )

@@ -78,8 +78,8 @@ class Target:
     """A target that a template writes, and the parts of a session that it can express.
 
     Attributes:
-        file: Path of the file relative to the output folder; ``{snake}`` and ``{camel}`` stand for
-            the model's name as an identifier and as the name of a class.
+        file: Path of the file of a template, relative to the output folder; ``{snake}`` and
+            ``{camel}`` stand for the model's name as an identifier and as the name of a class.
         use: How the result is used, with the same names.
         options: Its names of the attributes of ``SessionOptions``.
         values: How it writes the values of these that are words.
@@ -87,22 +87,22 @@ class Target:
         entries: Names of the session config entries; None means all.
         providers: Its names of the execution providers, the CPU's apart; None means all of them.
         provider_options: The options of providers that it takes; all for those that are not named.
-        takes_dimension: Returns whether it takes the size of a dimension of this name.
+        dimensions: Whether it takes sizes of dimensions.
         allocator: Whether it can register the process-wide CPU allocator.
         run_entries: Whether it takes run config entries.
         copies_model: Whether the model's files belong beside the file, in a folder ``1``.
     """
 
-    file: str
-    use: str
     options: Mapping[str, str]
     values: Mapping[str, Value]
+    file: str = ""
+    use: str = ""
     comment: str = ""
     literal: Callable[[str], str] = str
     entries: Collection[str] | None = None
     providers: Mapping[str, str] | None = field(default_factory=dict)
     provider_options: Mapping[str, Collection[str]] = field(default_factory=dict)
-    takes_dimension: Callable[[str], bool] = lambda _: True
+    dimensions: bool = True
     allocator: bool = True
     run_entries: bool = True
     copies_model: bool = False
@@ -151,9 +151,10 @@ class Target:
         yield from self._lost_of_providers(session)
         if session.provider_cache:
             yield f"folder {session.provider_cache} of models that the provider compiled"
-        for dimension, size in session.free_dimensions.items():
-            if not self.takes_dimension(dimension):
-                yield f"dimension {dimension}={size}"
+        if not self.dimensions:
+            yield from (
+                f"dimension {name}={size}" for name, size in session.free_dimensions.items()
+            )
         if not self.allocator and session.env_allocator:
             yield f"process-wide CPU allocator with {dict(session.env_allocator)}"
         if not self.run_entries:
@@ -196,7 +197,7 @@ def render_text(
         names=target.options,
         options=target.options_of(session),
         entries=target.entries_of(session),
-        dimensions={n: s for n, s in session.free_dimensions.items() if target.takes_dimension(n)},
+        dimensions=session.free_dimensions if target.dimensions else {},
         providers=target.providers_of(session),
         provider_names=target.providers,
         accelerators=[pair for pair in target.providers_of(session) if pair[0] != CPU],

@@ -45,10 +45,6 @@ def _values(parallel: str, levels: tuple[str, ...]) -> dict[str, str]:
     return {"ORT_PARALLEL": parallel, **words}
 
 
-def _no_dimension(_: str) -> bool:
-    return False
-
-
 TEXTS: Mapping[str, Target] = {
     "triton": Target(
         file="{snake}.triton/{snake}/config.pbtxt",
@@ -68,7 +64,7 @@ TEXTS: Mapping[str, Target] = {
         entries={"session.use_device_allocator_for_initializers"},
         providers={_CUDA: "cuda", _TENSORRT: "tensorrt", "OpenVINOExecutionProvider": "openvino"},
         provider_options={"OpenVINOExecutionProvider": ()},
-        takes_dimension=_no_dimension,
+        dimensions=False,
         allocator=False,
         copies_model=True,
     ),
@@ -109,7 +105,7 @@ TEXTS: Mapping[str, Target] = {
         providers=_NODE_PROVIDERS,
         provider_options={name: {"device_id"} for name in _NODE_PROVIDERS},
         # the Node.js binding documents freeDimensionOverrides and run options, and ignores both
-        takes_dimension=_no_dimension,
+        dimensions=False,
         allocator=False,
         run_entries=False,
     ),
