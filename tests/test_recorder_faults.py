@@ -324,9 +324,10 @@ def test_what_a_signal_handler_raises_is_the_applications(
     _hooked(module, model, tmp_path)
     session = module.InferenceSession(str(model))
     # the end of the session is recorded as well, after the alarm
-    with monkeypatch.context() as patch, pytest.raises(TimeoutError, match="too late"):
+    with monkeypatch.context() as patch:
         patch.setattr(recorder.Recorder, "put", on_alarm)
-        session.run(None, {"x": np.ones((1, 4), np.float32)})
+        with pytest.raises(TimeoutError, match="too late"):
+            session.run(None, {"x": np.ones((1, 4), np.float32)})
 
 
 @pytest.mark.parametrize("kind", [TimeoutError, KeyboardInterrupt])
