@@ -27,6 +27,8 @@ from autotune.facts.feeds import save_samples
 from autotune.facts.generated import generate
 from autotune.facts.model import Model, describe
 from autotune.graph import calibration, float_model, prepare, prepare_child, sensitivity, smoothing
+from autotune.graph.float_model import FloatModel
+from autotune.graph.intermediates import Intermediates
 from autotune.graph.prepare import PreparationError, Preparer
 from autotune.process import child
 from autotune.process.child import Child, ChildFailure
@@ -223,7 +225,7 @@ def test_what_may_go_well_another_time_is_tried_again(
 def test_a_shared_file_that_was_evicted_is_no_refusal(model: Model, tmp_path: Path) -> None:
     """The folder of what files share goes while a child works; the next attempt makes it again."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Preparer, "_shared", lambda *_: tmp_path / "evicted")
+        patched.setattr(Preparer, "_shared", lambda *_: [str(tmp_path / "evicted")])
         with pytest.raises(PreparationError) as failure:
             _preparer(model, tmp_path).prepare(_INT8)
     assert failure.value.kind == "failed"
@@ -287,7 +289,7 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 "source": str(source),
                 "folder": tempfile.mkdtemp(dir=tmp_path),
                 "samples": str(tmp_path / "samples.npz"),
-                "shared": str(tmp_path / "shared"),
+                "shared": [str(tmp_path / "shared")],
                 "steps": [[name, options]],
             }
         )
@@ -306,6 +308,31 @@ def test_what_is_costly_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert counts == {**once, "activation_ranges": 2, "largest_inputs": 1}
     make("int8_static", smoothing="0.5")
     assert counts == {**once, "activation_ranges": 3, "largest_inputs": 1}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_passes_that_leave_the_products_leave_their_ranking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: dict[str, int] = {}
+    _counted(monkeypatch, sensitivity, "ranked", counts)
+    feeds, v, w = [{"x": normal(i, 2, 4)} for i in (0, 1)], normal(2, 4, 4), normal(3, 4, 4)
+
+    def most_sensitive(name: str, body: str, **constants: np.ndarray) -> list[int]:
+        """Returns the number of the product that is kept in float, without smoothing and with."""
+        source = save_onnx(tmp_path / f"{name}.onnx", body, constants, x="float[2,4] x")
+        (tmp_path / name).mkdir()
+        ready = FloatModel.ready(source, feeds, Intermediates(tmp_path / name, tmp_path))
+        products = sensitivity.quantisable(ready.load())
+        models = (ready, ready.smoothed("0.5"))
+        return [products.index(model.most_sensitive((), 1, [])[0]) for model in models]
+
+    body = "m = MatMul (x, v) r = Relu (m) y = MatMul (r, w)"
+    first = most_sensitive("first", body, v=v, w=w)
+    assert most_sensitive("copied", f"{body} z = Relu (m)", v=v, w=w) == first
+    assert counts == {"ranked": 2}
+    most_sensitive("other", body, v=w, w=v)
+    assert counts == {"ranked": 4}
 
 
 @pytest.mark.process

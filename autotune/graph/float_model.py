@@ -23,12 +23,19 @@ class FloatModel:
 
     Args:
         path: Its file, which nobody writes to.
+        rough: The same model before its outliers were moved; None where they were not.
     """
 
     def __init__(
-        self, path: Path, name: str, samples: Sequence[Feed], shared: Intermediates
+        self,
+        path: Path,
+        name: str,
+        samples: Sequence[Feed],
+        shared: Intermediates,
+        rough: "FloatModel | None" = None,
     ) -> None:
         self.path = path
+        self._rough = rough
         self._name = name
         self._samples = samples
         self._shared = shared
@@ -70,7 +77,7 @@ class FloatModel:
             return self
         name = f"{self._name}-smoothed_{alpha}"
         path = self._shared.file(f"{name}.onnx", make)
-        return FloatModel(path, name, self._samples, self._shared)
+        return FloatModel(path, name, self._samples, self._shared, self)
 
     def ranges(self, method: str, scratch: Path) -> Ranges:
         """Returns the ranges of all activations.
@@ -135,6 +142,8 @@ class FloatModel:
     ) -> list[str]:
         """Returns the names of the `count` nodes of these types that are best left in float.
 
+        Pre-passes that leave the products and their weights as they are leave their ranking too.
+
         Args:
             types: Types of nodes that are considered; none means all that can be quantised.
             count: How many; 0 ranks nothing.
@@ -143,12 +152,14 @@ class FloatModel:
         if not count:
             return []
         model = self.load()
-        names: list[str] = self._shared.record(
-            f"{self._name}-ranked", lambda: sensitivity.ranked(model, self._samples)
+        nodes, rough = sensitivity.quantisable(model), self._rough or self
+        numbers: list[int] = self._shared.of_model.record(
+            f"{self._name}-ranked-{sensitivity.digest(rough.load())}",
+            lambda: list(map(nodes.index, sensitivity.ranked(model, self._samples))),
         )
         allowed = types or sensitivity.QUANTISABLE
         types_by_name = {node.name: operator_of(node) for node in model.graph.node}
-        free = (name for name in names if name not in in_float)
+        free = (nodes[number] for number in numbers if nodes[number] not in in_float)
         return [name for name in free if types_by_name[name] in allowed][:count]
 
 

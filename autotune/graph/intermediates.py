@@ -20,12 +20,19 @@ class Intermediates:
 
     Args:
         folder: Where they are kept; None takes a temporary folder that goes with this object.
+        of_model: The folder of what is the same after all pre-passes; None for `folder`.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, of_model: Path | None = None) -> None:
+        self._of_model = of_model and Intermediates(of_model)
         self._folder = folder or Path(tempfile.mkdtemp())
         if folder is None:
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    @property
+    def of_model(self) -> "Intermediates":
+        """The files and records that are the same after all pre-passes."""
+        return self._of_model or self
 
     def file(self, name: str, make: Callable[[Path], None]) -> Path:
         """Returns the file of this name, which `make` writes where there is none.

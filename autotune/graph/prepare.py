@@ -233,7 +233,7 @@ class Preparer:
                 "folder": str(result),
                 "steps": [[step.name, dict(step.options)] for step in rest],
                 "samples": str(self._calibration()) if wants_samples(rest) else None,
-                "shared": str(self._shared(maker, before)) if wants_samples(rest) else None,
+                "shared": self._shared(maker, before) if wants_samples(rest) else None,
             }
             try:
                 reply = child.request(request, _TIME_LIMIT_S, Converted)
@@ -248,14 +248,19 @@ class Preparer:
             made = {**vars(reply.facts), _SHA256: digest_files(_files(result))}
             self.cache.keep(key, result, made)
 
-    def _shared(self, maker: str, before: tuple[PlannedStep, ...]) -> Path:
+    def _shared(self, maker: str, before: tuple[PlannedStep, ...]) -> list[str]:
         """Returns the folder of what all files that begin with these steps share.
 
-        It is an entry of the cache like any other. Children add to it.
+        Behind it stands that of all files with the same outputs, whatever passes they begin with.
+        Both are entries of the cache like any other. Children add to them.
         """
-        key = self._key(maker, before, "shared", self._signature)
-        entry = self.cache.find(key)
-        return entry[0] if entry else self.cache.keep(key, None, {})
+        of_model = tuple(step for step in before if step.name == OUTPUTS)
+        folders = []
+        for steps in (before, of_model):
+            key = self._key(maker, steps, "shared", self._signature)
+            entry = self.cache.find(key)
+            folders.append(str(entry[0] if entry else self.cache.keep(key, None, {})))
+        return folders
 
     def _calibration(self) -> Path:
         if not self._samples.is_file():

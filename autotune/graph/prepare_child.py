@@ -46,7 +46,8 @@ _LARGEST_COMPARED_BYTES = 1 << 30
 def convert(message: Message) -> Converted:
     """Applies ``steps`` to the file ``source``; the result lies in ``folder`` as :data:`FILE`.
 
-    What other sets of graph parameters need too is kept in the folder ``shared``.
+    What other sets of graph parameters need too is kept in the folders ``shared``: of what the same
+    passes made, and of the model.
 
     Raises:
         StepRefusedError: the model cannot be given the form that steps take.
@@ -77,7 +78,7 @@ class _RefusedByStep(Exception):
 
 def _converted(message: Message) -> GraphFacts:
     samples: Sequence[Feed] = load_samples(Path(message["samples"])) if message["samples"] else []
-    shared = Intermediates(Path(message["shared"])) if message["shared"] else None
+    shared = Intermediates(*map(Path, message["shared"])) if message["shared"] else None
     current = Path(message["source"])
     make_plain(current)
     is_external = has_external_data(current)

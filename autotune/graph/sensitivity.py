@@ -12,6 +12,7 @@ limit: of a large model, the nodes with the fewest multiplications are looked at
 in float.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -97,6 +98,15 @@ def name_nodes(model: onnx.ModelProto) -> None:
 def quantisable(model: onnx.ModelProto, types: Sequence[str] = QUANTISABLE) -> list[str]:
     """Returns the names of the nodes of these types that have a constant weight, in order."""
     return [target.node.name for target in targets(model, types)]
+
+
+def digest(model: onnx.ModelProto) -> str:
+    """Returns a digest of the nodes that can be quantised: their types and weights, in order."""
+    text = hashlib.sha256()
+    for target in targets(model, QUANTISABLE):
+        text.update(f"{operator_of(target.node)} {target.weight.shape} ".encode())
+        text.update(np.ascontiguousarray(target.weight).data)
+    return text.hexdigest()[:16]
 
 
 def targets(model: onnx.ModelProto, types: Sequence[str]) -> list[QuantisableNode]:
