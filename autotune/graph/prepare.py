@@ -33,7 +33,7 @@ from autotune.graph.parameters import (
     values_with,
     wants_samples,
 )
-from autotune.process.child import Child, ChildFailure, LastingChild, memory_limit
+from autotune.process.child import ChildFailure, LastingChild
 from autotune.process.durable import sync_file
 from autotune.runtimes.environments import site_of
 
@@ -144,12 +144,12 @@ class Preparer:
         return self._source
 
     def _with_source_facts(self, source: PreparedModel) -> PreparedModel:
-        with Child(_CHILD, memory_limit()) as child:
-            try:
-                look = {"do": "look", "path": str(source.path)}
+        look = {"do": "look", "path": str(source.path)}
+        try:
+            with self.child.at_work() as child:
                 facts = child.request(look, _TIME_LIMIT_S, GraphFacts)
-            except ChildFailure:
-                return source
+        except ChildFailure:
+            return source
         return replace(source, graph_digest=facts.graph_digest)
 
     def _identity(self) -> PreparedModel:
