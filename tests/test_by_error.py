@@ -1,11 +1,13 @@
 """What eight bits cost in accuracy, unit by unit."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from factories import normal, onnx_model, save_onnx
+from small_models import write
 
 from autotune.graph import by_error, by_time, int8, node_times
 from autotune.graph.by_time import LinearTime, Times
@@ -78,21 +80,23 @@ def test_outputs_without_an_element_say_nothing() -> None:
         by_error.squared_errors(model, empty, {"x": _range(-1, 1)}, [[0]], 1.0)
 
 
+def _all_faster(times_of: Callable[..., Times]) -> Callable[..., Times]:
+    """Returns the same function, with times by which eight bits are faster everywhere."""
+
+    def faster(*arguments: object) -> Times:
+        times = times_of(*arguments)
+        count, free = len(times.units), LinearTime(0.0, 0.0)
+        return times._replace(float_us=[2.0] * count, int8_us=[1.0] * count, crossing=free)
+
+    return faster
+
+
 def test_static_int8_leaves_a_share_of_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of three convolutions that int8 makes faster, the one with an outlier stays in float."""
-    times_of = by_time.times_of
-
-    def all_faster(*arguments: object) -> Times:
-        times = times_of(*arguments)  # type: ignore[arg-type]
-        count = len(times.units)
-        return times._replace(
-            float_us=[2.0] * count, int8_us=[1.0] * count, crossing=LinearTime(0.0, 0.0)
-        )
-
     monkeypatch.setattr(node_times, "_SECONDS", 0.0)
-    monkeypatch.setattr(by_time, "times_of", all_faster)
+    monkeypatch.setattr(by_time, "times_of", _all_faster(by_time.times_of))
     weights = {name: normal(i, 4, 4, 1, 1) for i, name in enumerate("uvw")}
     weights["v"][0, 0] = 500
     weights["w"][:, 0] = 0  # what the outlier fills is not used
@@ -114,3 +118,13 @@ def test_static_int8_leaves_a_share_of_the_error(
         counts.append(sum(made.get(n.input[1]) == "DequantizeLinear" for n in convolutions))
     assert counts[0] == 3
     assert 0 < counts[1] < 3
+
+
+def test_a_file_without_int8_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each convolution alone has a larger error than may be left."""
+    monkeypatch.setattr(node_times, "_SECONDS", 0.0)
+    monkeypatch.setattr(by_time, "times_of", _all_faster(by_time.times_of))
+    monkeypatch.setattr(by_error, "squared_errors", lambda *given: [1.0] * len(given[3]))
+    source, feeds = write("cnn", tmp_path)
+    with pytest.raises(StepRefusedError, match="leaves so little of the error"):
+        int8.static(source, tmp_path / "q.onnx", feeds, slow_in_float=True, error_left=3)

@@ -26,7 +26,7 @@ from autotune.graph.entries import StepRefusedError
 _SWITCH = "autotune_switch"
 # A scale reaches from 0 to 255, and a weight of eight bits from -127 to 127.
 _LEVELS = 255
-# All runs together would take the float model so long; unoptimised, they take three to six times as
+# All runs together would take the float model so long; unoptimised, they take two to three times as
 # long.
 _MOST_US = 4e6
 _MOST_SAMPLES = 4

@@ -140,15 +140,20 @@ def static(
     in_float += adjusted.most_sensitive(how.weighted_types, how.kept_in_float, in_float)
     quantisable = set(sensitivity.quantisable(model, how.weighted_types))
     if quantisable <= set(in_float):
-        raise StepRefusedError(
-            "eight bits make every node slower here"
-            if quantisable <= set(slow)
-            else "there is no node left that can be quantised"
-        )
+        raise StepRefusedError(_nothing_left(how, quantisable <= set(slow)))
     excluded = [*in_float, *_embeddings_apart(model, how.embeddings)]
     names = original_names(model)
     _quantise_statically(model, target, ranges, excluded, how)
     give_names(target, names)
+
+
+def _nothing_left(how: StaticOptions, all_slow: bool) -> str:
+    """Returns why no node is quantised."""
+    if not all_slow:
+        return "there is no node left that can be quantised"
+    if how.error_left < ALL_ERROR:
+        return "no node is faster in eight bits and leaves so little of the error"
+    return "eight bits make every node slower here"
 
 
 def _slow(ready: FloatModel, ranges: Ranges, how: StaticOptions) -> list[str]:
