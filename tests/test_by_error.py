@@ -128,3 +128,34 @@ def test_a_file_without_int8_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     source, feeds = write("cnn", tmp_path)
     with pytest.raises(StepRefusedError, match="leaves so little of the error"):
         int8.static(source, tmp_path / "q.onnx", feeds, slow_in_float=True, error_left=3)
+
+
+def test_models_that_differ_in_names_are_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most pre-passes leave most models as they are but for names."""
+    monkeypatch.setattr(node_times, "_SECONDS", 0.0)
+    counted: list[int] = []
+    times_of = _all_faster(by_time.times_of)
+
+    def counting(*given: object) -> Times:
+        counted.append(1)
+        return times_of(*given)
+
+    monkeypatch.setattr(by_time, "times_of", counting)
+    weights = {"w": normal(0, 4, 4, 1, 1)}
+    shapes = {"x": "float[2,4,6,6] x", "y": "float[2,4,6,6] y"}
+    first, same, other = (
+        "a = Conv (x, w) y = Relu (a)",
+        "b = Conv (x, w) y = Relu (b)",
+        "y = Conv (x, w)",
+    )
+    of_model = tmp_path / "model"
+    of_model.mkdir()
+    for i, body in enumerate([first, same, other]):
+        source = save_onnx(tmp_path / f"{i}.onnx", body, weights, **shapes)
+        (tmp_path / f"{i}").mkdir()
+        shared = Intermediates(tmp_path / f"{i}", of_model)
+        feeds = [{"x": normal(5, 2, 4, 6, 6)}]
+        int8.static(source, tmp_path / "q.onnx", feeds, shared=shared, slow_in_float=True)
+    assert len(counted) == 2

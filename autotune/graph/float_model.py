@@ -1,5 +1,6 @@
 """The float model that a precision quantises, with its ranges and rankings, each made once."""
 
+import hashlib
 import shutil
 from collections.abc import Sequence
 from functools import partial
@@ -102,7 +103,8 @@ class FloatModel:
     ) -> list[str]:
         """Returns the names of the nodes that eight bits make slower, or too wrong for their time.
 
-        Times are measured once for a kernel, and errors once.
+        Times and errors are measured once for a kernel, also for pre-passes that give the same
+        nodes in the same order.
 
         Args:
             quantise: Writes a copy of the model, all in eight bits.
@@ -111,15 +113,15 @@ class FloatModel:
             error_left: How much of the error of the fastest division may be left, in percent.
         """
         model = self.load()
+        record = self._shared.of_model.record
+        key = f"{kernels}-{_wiring(model)}"
 
         def measured() -> list[Any]:
             times = by_time.measure(model, self._samples, quantise)
             edges = [[*pair, size] for pair, size in times.edges.items()]
             return [times.units, times.float_us, times.int8_us, edges, times.crossing]
 
-        units, float_us, int8_us, edges, crossing = self._shared.record(
-            f"{self._name}-times-{kernels}", measured
-        )
+        units, float_us, int8_us, edges, crossing = record(f"times-{key}", measured)
         by_pair = {(i, j): size for i, j, size in edges}
         times = Times(units, float_us, int8_us, by_pair, LinearTime(*crossing))
         fastest = by_time.fastest_in_int8(times)
@@ -133,7 +135,7 @@ class FloatModel:
             errors = by_error.squared_errors(model, self._samples, ranges, ordered, run_us)
             return [[i, error] for i, error in zip(order, errors, strict=False)]
 
-        errors = dict(self._shared.record(f"{self._name}-errors-{kernels}", rated))
+        errors = dict(record(f"errors-{key}", rated))
         precise = by_time.precise_in_int8(times, fastest, errors, error_left / ALL_ERROR)
         return by_time.names_in_float(model, times, precise)
 
@@ -166,3 +168,16 @@ class FloatModel:
 def added_products(model: onnx.ModelProto) -> list[str]:
     """Returns the nodes that smoothing added: rounding what they take would undo it."""
     return [node.name for node in model.graph.node if node.doc_string == smoothing.MARK]
+
+
+def _wiring(model: onnx.ModelProto) -> str:
+    """Returns a digest of the nodes of the main graph, in order: it does not see their names."""
+    names = [item.name for item in model.graph.input]
+    names += [name for node in model.graph.node for name in node.output]
+    places = {name: str(i) for i, name in enumerate(names)}
+    text = hashlib.sha256(sensitivity.digest(model).encode())
+    for node in model.graph.node:
+        given = [places.get(name, "constant") for name in node.input]
+        attributes = sorted(item.SerializeToString() for item in node.attribute)
+        text.update(f"{operator_of(node)} {given} {attributes}\n".encode())
+    return text.hexdigest()[:16]
