@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from factories import normal, save_onnx
-from onnxruntime.quantization import base_quantizer
+from onnxruntime.quantization import base_quantizer, quant_utils
 
 from autotune.graph import int8, silence
 
@@ -40,7 +40,8 @@ def test_a_file_is_the_one_of_the_tools(
 
     with monkeypatch.context() as quick:
         quick.setattr(base_quantizer, "quantize_data", _fail)
+        quick.setattr(quant_utils, "quantize_nparray", _fail)
         ours = made("ours.onnx")
-    monkeypatch.setattr(silence, "_quick_weights", lambda original: original)
-    monkeypatch.setattr(silence, "_quick_initializers", lambda original: original)
+    for name in ("_quick_weights", "_quick_steps", "_quick_initializers"):
+        monkeypatch.setattr(silence, name, lambda original: original)
     assert made("theirs.onnx") == ours

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 Array = NDArray[Any]
 
+_TINY = float(np.finfo(np.float32).tiny)
 _INTEGERS: dict[int, str] = {TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
 
 
@@ -27,6 +28,7 @@ def silent_tools() -> Iterator[None]:
 
     places = (
         (base_quantizer.BaseQuantizer, "quantize_weight_per_channel_impl", _quick_weights),
+        (qdq_quantizer, "compute_data_quant_params", _quick_steps),
         (qdq_quantizer, "quantize_onnx_initializer", _quick_initializers),
     )
     originals = [getattr(place, name) for place, name, _ in places]
@@ -49,7 +51,7 @@ def _quick_weights(original: Callable[..., Any]) -> Callable[..., Any]:
     def write(
         quantizer: Any, name: str, kind: int, axis: int, reduce_range: bool = True, *rest: Any
     ) -> tuple[str, str, str]:
-        from onnxruntime.quantization.quant_utils import find_by_name, get_qmin_qmax_for_qType
+        from onnxruntime.quantization.quant_utils import find_by_name
 
         weight = find_by_name(name, quantizer.model.initializer())
         is_usual = kind in _INTEGERS and quantizer.is_weight_symmetric(kind) and not any(rest)
@@ -57,16 +59,8 @@ def _quick_weights(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(quantizer, name, kind, axis, reduce_range, *rest)  # type: ignore[no-any-return]
         values = numpy_helper.to_array(weight)
         axis %= values.ndim
-        low, high = get_qmin_qmax_for_qType(
-            kind, quantizer.reduce_range and reduce_range, symmetric=True
-        )
         largest = np.abs(values).max(tuple(i for i in range(values.ndim) if i != axis), initial=0)
-        steps = 2 * largest.astype(np.float64) / (float(high) - float(low))
-        if not (steps >= 0).all():
-            raise ValueError(f"the weight {name} has values that are no numbers")
-        is_tiny = steps < np.finfo(np.float32).tiny
-        steps = np.where(is_tiny, 1, steps).astype(np.float32)
-        zeros = np.where(is_tiny, 0, np.round((int(low) + int(high)) / 2)).astype(_INTEGERS[kind])
+        zeros, steps = _steps(largest, kind, quantizer.reduce_range and reduce_range)
         written = (f"{name}_quantized", f"{name}_zero_point", f"{name}_scale")
         sizes = [len(steps)]
         quantizer.model.initializer_extend(
@@ -79,6 +73,21 @@ def _quick_weights(original: Callable[..., Any]) -> Callable[..., Any]:
         return written
 
     return write
+
+
+def _quick_steps(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what finds the zero and the step of some weights, as the tools' function does."""
+
+    def found(
+        data: Array, kind: int, symmetric: bool, reduce_range: bool = False, **named: Any
+    ) -> tuple[Array, Array]:
+        is_usual = kind in _INTEGERS and symmetric and data.dtype == np.float32 and data.size
+        if not is_usual or any(value is not None for value in named.values()):
+            made: tuple[Array, Array] = original(data, kind, symmetric, reduce_range, **named)
+            return made
+        return _steps(np.abs(data).max(), kind, reduce_range)
+
+    return found
 
 
 def _quick_initializers(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,6 +113,23 @@ def _quick_initializers(original: Callable[..., Any]) -> Callable[..., Any]:
         return numpy_helper.from_array(values, name or f"{weight.name}_quantized")
 
     return rounded
+
+
+def _steps(largest: Array, kind: int, reduce_range: bool) -> tuple[Array, Array]:
+    """Returns the zero and the step of weights up to these sizes, of each channel or of one.
+
+    Raises:
+        ValueError: a size is no number.
+    """
+    from onnxruntime.quantization.quant_utils import get_qmin_qmax_for_qType
+
+    low, high = map(int, get_qmin_qmax_for_qType(kind, reduce_range, symmetric=True))
+    steps = 2 * largest.astype(np.float64) / (high - low)
+    if not (steps >= 0).all():
+        raise ValueError("a weight has values that are no numbers")
+    is_tiny = steps < _TINY
+    zeros = np.where(is_tiny, 0, round((low + high) / 2)).astype(_INTEGERS[kind])
+    return zeros, np.where(is_tiny, 1, steps).astype(np.float32)
 
 
 def _rounded(values: Array, kind: int, steps: Array, zeros: Array, axis: int) -> Array:
