@@ -8,7 +8,6 @@ from pathlib import Path
 PRETENDED = '''
 """It pretends to be ONNX Runtime."""
 __version__ = {version!r}
-def get_build_info(): return "made for a test"
 def get_available_providers(): return {providers!r}
 '''
 

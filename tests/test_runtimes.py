@@ -54,9 +54,7 @@ def unpacking(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def ask(site: Path) -> RuntimeAnswer:
         place = str(site / "onnxruntime")
-        return RuntimeAnswer(
-            version="", build="made", providers=("CPUExecutionProvider",), place=place
-        )
+        return RuntimeAnswer(version="", providers=("CPUExecutionProvider",), place=place)
 
     monkeypatch.setattr(environments, "install", install)
     monkeypatch.setattr(environments, "ask", ask)

@@ -9,14 +9,12 @@ class RuntimeAnswer:
 
     Attributes:
         version: Its version.
-        build: The text of ``onnxruntime.get_build_info()``.
         providers: Its execution providers, in its own order.
         place: The folder from which it was imported.
         unknown: Those of the names that were asked for which are not in its library.
     """
 
     version: str
-    build: str
     providers: tuple[str, ...]
     place: str
     unknown: tuple[str, ...] = ()

@@ -17,7 +17,6 @@ def ask(message: Message) -> RuntimeAnswer:
     place = Path(onnxruntime.__file__).parent
     return RuntimeAnswer(
         version=onnxruntime.__version__,
-        build=onnxruntime.get_build_info(),
         providers=tuple(onnxruntime.get_available_providers()),
         place=str(place),
         unknown=unknown_names(message.get("names", []), place),
