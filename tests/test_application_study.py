@@ -24,12 +24,14 @@ from autotune.applications.confirm import (
     MemoryLimits,
     Today,
     confirm,
+    joined,
     select,
 )
 from autotune.applications.joint import (
     TODAY,
     JointSearch,
     JointSession,
+    JointTrial,
     choices_in_words,
     digest,
     joint_study,
@@ -390,6 +392,51 @@ def test_luck_is_seldom_selected(is_shared: bool) -> None:
     assert len(orders) > 1, "each round has an order of its own"
     measurer.gain = math.exp(6 * scatter)
     assert selected(50) >= 45
+
+
+def measured(ratio: float, peak_mib: float, **choices: Value) -> JointTrial:
+    """Returns a point of two sessions, ``a`` and ``b``, with what was measured of it."""
+    played = Played(
+        ratios=(ratio,), seconds=ratio, cpu_s=1.0, peak_mib=peak_mib, held_mib=1.0, load_s=0.1
+    )
+    own = {name.replace("_", "."): value for name, value in choices.items()}
+    return JointTrial(label="", choices=own, played=played)
+
+
+def two_sessions() -> JointSearch:
+    """Returns a search of two sessions, each as it is today or as trial 1 has it."""
+    members = {
+        label: Opening(model=Path(label), session=SessionConfig()) for label in (TODAY, "trial 1")
+    }
+    parts = [JointSession(name=name, members=members) for name in ("a", "b")]
+    return JointSearch(parts=parts, cores=2, seed=0)
+
+
+def test_the_best_of_each_session_is_joined() -> None:
+    """A member by the mean of its points, threads of the fastest, the arena of the leanest."""
+    search = two_sessions()
+    search.trials += [
+        measured(0.5, 100, a_member="trial 1", b_member=TODAY, a_threads=1, b_arena="on"),
+        measured(0.8, 100, a_member=TODAY, b_member="trial 1", a_threads=2, b_arena="on"),
+        measured(1.0, 50, a_member=TODAY, b_member="trial 1", a_threads=2, b_arena="shared"),
+        measured(1.4, 100, a_member=TODAY, b_member=TODAY, a_threads=2, b_arena="on"),
+        measured(1.6, 10, a_member=TODAY, b_member="trial 1", a_threads=2, b_arena="off"),
+    ]
+    both = joined(search)
+    assert both == {
+        "a.member": "trial 1",
+        "b.member": TODAY,
+        "a.threads": 1,
+        "b.arena": "shared",
+    }
+    search.trials.append(replace(search.trials[0], choices=both))
+    assert joined(search) is None, "it was measured already"
+
+
+def test_nothing_is_joined_where_nothing_was_measured() -> None:
+    search = two_sessions()
+    search.trials.append(replace(measured(1.0, 1.0), played=None, failure="crashed"))
+    assert joined(search) is None
 
 
 @dataclass(frozen=True)

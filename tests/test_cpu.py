@@ -15,6 +15,12 @@ ARM = (
     "processor\t: 0\nFeatures\t: fp asimd asimddp\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
     "CPU variant\t: 0x3\nCPU part\t: {}\n\n"
 )
+S390 = (
+    "vendor_id       : IBM/S390\nfeatures\t: esan3 zarch\n\n"
+    "processor 0: version = FF,  identification = 2733E8,  machine = 3906\n"
+)
+POWER = "processor\t: 0\ncpu\t\t: POWER9 (architected), altivec supported\nrevision\t: 2.3\n\n"
+RISC_V = "processor\t: 0\nisa\t\t: rv64imafdc\nuarch\t\t: sifive,u74-mc\n\n"
 
 
 @pytest.fixture
@@ -41,6 +47,9 @@ def _name(kernel: pytest.MonkeyPatch, text: str, machine: str) -> str:
 def test_processors_have_the_names_that_their_kernels_tell(kernel: pytest.MonkeyPatch) -> None:
     assert _name(kernel, X86, "x86_64") == "AMD EPYC 7B13"
     assert cpu.cpu_features() == {"avx2", "fma"}
+    assert _name(kernel, S390, "s390x") == "s390x machine 3906"
+    assert _name(kernel, POWER, "ppc64le").startswith("POWER9")
+    assert _name(kernel, RISC_V, "riscv64") == "sifive,u74-mc"
     assert _name(kernel, "", "sparc64") == "sparc64"
 
 

@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from autotune.applications.joint import OWN_BESTS, Choices, JointSearch, JointTrial
+from autotune.applications.joint import (
+    OWN_BESTS,
+    TODAY,
+    Choices,
+    JointSearch,
+    JointTrial,
+    digest,
+)
 from autotune.applications.replay import Arrangement, Played, Replays
 from autotune.applications.replies import Replayed
 from autotune.deploy.config import Interval
@@ -117,6 +124,39 @@ def finalists(search: JointSearch, today_peak_mib: float, limits: MemoryLimits) 
         *sorted(near, key=lambda trial: trial.numbers.held_mib)[:1],
     ]
     return list({id(trial): trial for trial in ranked}.values())
+
+
+def joined(search: JointSearch) -> Choices | None:
+    """Returns the point that joins the best of the search, where it was not measured itself.
+
+    Each session has the member with which all was fastest on average, threads and spinning those of
+    the fastest point, arena and memory pattern those of the leanest one that is hardly slower.
+    """
+    measured = [trial for trial in search.trials if trial.played is not None]
+    if not measured:
+        return None
+    fastest = min(measured, key=lambda trial: trial.numbers.ratio)
+    leanest = min(_near(measured), key=lambda trial: trial.numbers.peak_mib)
+    choices = dict(fastest.choices)
+    for part in search.parts:
+        name = f"{part.name}.member"
+        costs = {
+            label: [
+                math.log(trial.numbers.ratio)
+                for trial in measured
+                if trial.choices.get(name, TODAY) == label
+            ]
+            for label in part.members
+        }
+        known = {label: sum(own) / len(own) for label, own in costs.items() if own}
+        choices[name] = min(known, key=known.__getitem__)
+        for kind in ("arena", "pattern"):
+            key = f"{part.name}.{kind}"
+            if key in leanest.choices:
+                choices[key] = leanest.choices[key]
+    key = digest(search.arrangement(choices))
+    known_points = [{}, *(trial.choices for trial in search.trials)]
+    return None if key in [digest(search.arrangement(own)) for own in known_points] else choices
 
 
 def _near(measured: Sequence[JointTrial]) -> Sequence[JointTrial]:

@@ -18,6 +18,7 @@ from autotune.applications.confirm import (
     Today,
     confirm,
     finalists,
+    joined,
     select,
 )
 from autotune.applications.joint import (
@@ -323,7 +324,8 @@ def _rated_entrants(
             if not answers.is_refused(search.arrangement(trial.choices))
         ]
         candidates = _entrants(replace(search, trials=right), measurer, state)
-        entrants = dict(list(candidates.items())[:most])
+        right_ones = [item for item in candidates.items() if not answers.is_refused(item[1])]
+        entrants = dict(right_ones[:most])
         problems = {label: answers.problem(own) for label, own in entrants.items()}
         if not any(problems.values()):
             return entrants
@@ -337,10 +339,13 @@ def _entrants(
 ) -> dict[str, Arrangement]:
     """Returns what takes part at the end: the best of the search, and the defaults."""
     chosen = finalists(search, measurer.baseline.peak_mib, state.options.limits)
-    entrants = {
-        trial.label or f"configuration {number}": search.arrangement(trial.choices)
+    ranked = [
+        (trial.label or f"configuration {number}", trial.choices)
         for number, trial in enumerate(chosen, start=1)
-    }
+    ]
+    if (both := joined(search)) is not None:
+        ranked.insert(1, ("the best of both, joined", both))
+    entrants = {label: search.arrangement(choices) for label, choices in ranked}
     plain = {
         part.name: Opening(model=part.members[TODAY].model, session=SessionConfig())
         for part in search.parts

@@ -58,7 +58,8 @@ def cpu_model() -> str:
     """
     if sys.platform == "darwin":
         return _mac_name() or platform.machine()
-    name = _first("model name")
+    # in this order: x86 and LoongArch; POWER; RISC-V; MIPS
+    name = _first("model name", "Model Name", "cpu", "uarch", "cpu model")
     kinds = dict.fromkeys(
         f"implementer {block.get('CPU implementer', '?')} part {block['CPU part']} "
         f"variant {block.get('CPU variant', '?')}"
@@ -67,7 +68,10 @@ def cpu_model() -> str:
     )
     if kinds:
         return f"{name or platform.machine()} ({'; '.join(kinds)})"
-    return name or platform.processor() or platform.machine()
+    # s390 writes "version = FF, identification = 2733E8, machine = 3906" for each core
+    if machine := _first("processor 0").rpartition("machine = ")[2]:
+        name = name or f"{platform.machine()} machine {machine}"
+    return name or _first("Hardware") or platform.processor() or platform.machine()
 
 
 def _mac_name() -> str:
