@@ -23,7 +23,9 @@ _WELL_KNOWN: tuple[Mapping[str, Value], ...] = (
     {"pre_pass": "algebra", **_OUTSIDE},
     {**_STATIC, "pre_pass": "algebra", **_OUTSIDE},
     {**_STATIC, "pre_pass": "algebra", "slow_in_float": True, **_OUTSIDE},
+    # of eight models six met a limit of 0.1 with one of these, and two without
     {**_STATIC, "pre_pass": "algebra", "slow_in_float": True, "error_left": 25, **_OUTSIDE},
+    {**_STATIC, "pre_pass": "algebra", "slow_in_float": True, "error_left": 12, **_OUTSIDE},
     {"pre_pass": "onnxscript", **_OUTSIDE},
     {**_STATIC, **_SEVEN_BITS, "quantized_operators": "products", "float_outputs": True},
     {"precision": "int8_nncf", **_OUTSIDE},
