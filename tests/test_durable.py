@@ -75,9 +75,13 @@ def _strike(study: Program, kind: str, temporary: Path) -> None:
 def _left(temporary: Path) -> list[Path]:
     """Returns what the program left in the folder for temporary files.
 
-    But for the locks of the cores: whoever removed one would let two others hold it at once.
+    But for the locks of the cores: whoever removed one would let two others hold it at once; and
+    but for the user's own folder, if it is empty.
     """
-    return [path for path in temporary.iterdir() if path.name != "autotune-cores"]
+    own = temporary / f"autotune-{os.getuid()}"
+    inside = own.iterdir() if own.exists() else ()
+    outside = (path for path in temporary.iterdir() if path != own)
+    return [path for path in (*outside, *inside) if path.name != "autotune-cores"]
 
 
 @pytest.mark.stress
