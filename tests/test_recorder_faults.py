@@ -350,6 +350,8 @@ def test_what_hides_an_alarm_is_not_swallowed(
         guard.guarded(close)()
 
 
+# Python prints what the end of a session raises, and goes on
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_alarm_at_any_line_of_the_recorder_is_seen(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
